@@ -1,0 +1,74 @@
+"""The `podbot` command: arguments in, library calls, exit codes out; nothing else.
+
+Starting must stay cheap: the modules of commands that were not asked for are never
+imported, and `--version` does not even load argparse.
+"""
+
+import sys
+
+from podbot import __version__
+
+TYPE_CHECKING = False  # not from typing, which costs milliseconds
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    class Command(Protocol):
+        """What the module of a command offers."""
+
+        def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+        def run(self, arguments: argparse.Namespace) -> int: ...
+
+
+# Each command: the module it lives in, and its line in `podbot --help`.
+COMMANDS = {
+    "doctor": ("podbot.cli.doctor", "try out what this host can enforce"),
+}
+
+INTERRUPTED = 130  # what a shell reports for a program ended by SIGINT
+
+
+def main(argv: "Sequence[str] | None" = None) -> int:
+    """Run one command and return its exit code; wrong usage exits with 2."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words in (["--version"], ["-V"]):
+        print(f"podbot {__version__}")
+        return 0
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; keep the interpreter from flushing into
+        # the closed pipe once more on its way out.
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    import argparse
+    from importlib import import_module
+    from typing import cast
+
+    parser = argparse.ArgumentParser(
+        prog="podbot",
+        description="Run AI agents and their tools in sandboxes you can review and undo.",
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"podbot {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="command", required=True)
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    command: Command | None = None
+    for name, (module, help_line) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=help_line, description=help_line)
+        if name == wanted:
+            command = cast("Command", import_module(module))
+            command.add_arguments(subparser)
+    arguments = parser.parse_args(words)
+    assert command is not None  # noqa: S101 - argparse has refused any other word
+    return command.run(arguments)
