@@ -1,0 +1,177 @@
+"""The probe on this host, and on hosts made worse for one process at a time.
+
+A user namespace of one's own is enough to take things away for real: its limits,
+its view of /proc, its system calls. Where the host refuses even that, there is
+nothing to take away and the test skips.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from podbot.sandbox import probe as probing
+from podbot.sandbox.probe import Finding, overlay_can_run, probe
+
+DOCTOR = "import sys; from podbot.cli import main; sys.exit(main(['doctor', '--json']))"
+
+needs_user_namespaces = pytest.mark.skipif(
+    subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode != 0,
+    reason="this host refuses user namespaces (see `podbot doctor`)",
+)
+
+
+def by_name(findings: tuple[Finding, ...]) -> dict[str, Finding]:
+    return {finding.name: finding for finding in findings}
+
+
+def doctor_after(setup: str) -> tuple[int, dict[str, Finding]]:
+    """What the doctor says in a namespace where the shell lines `setup` have run."""
+    script = f'set -e\n{setup}\nexec "$0" -c "$1"'
+    command = ["unshare", "-Urm", "sh", "-c", script, sys.executable, DOCTOR]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    return done.returncode, {finding["name"]: Finding(**finding) for finding in findings}
+
+
+def test_each_finding_that_is_not_found_says_how_to_fix_it() -> None:
+    for finding in probe():
+        assert finding.detail
+        assert (finding.fix is None) == (finding.state == "found")
+
+
+def test_the_probe_agrees_with_unshare_about_user_namespaces() -> None:
+    works = subprocess.run(["unshare", "-Urmpf", "true"], check=False).returncode == 0
+    assert (by_name(probe())["user namespaces"].state == "found") == works
+
+
+def test_the_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mounts = Path("/proc/self/mounts").read_text()
+    probe()
+    assert list(tmp_path.iterdir()) == []
+    assert Path("/proc/self/mounts").read_text() == mounts
+
+
+@needs_user_namespaces
+def test_a_limit_of_no_user_namespaces_is_named_with_its_sysctl() -> None:
+    code, found = doctor_after("echo 0 >/proc/sys/user/max_user_namespaces")
+    assert code == 1
+    assert found["user namespaces"].state == "missing"
+    assert found["user namespaces"].fix == "sudo sysctl -w user.max_user_namespaces=28633"
+    assert found["overlay"].detail == "not reached: an earlier step failed"
+
+
+@needs_user_namespaces
+def test_a_masked_proc_is_named_with_the_engine_option() -> None:
+    code, found = doctor_after("mount --bind /dev/null /proc/kallsyms")
+    assert code == 1
+    assert found["user namespaces"].state == "found"
+    assert found["fresh /proc"].state == "missing"
+    assert "unmask=ALL" in str(found["fresh /proc"].fix)
+
+
+@needs_user_namespaces
+def test_a_container_root_that_cannot_hold_a_layer_is_named(tmp_path: Path) -> None:
+    # As in a container: every folder for layers lies on an overlay already.
+    code, found = doctor_after(
+        f"""
+        cd {tmp_path}
+        mkdir lower upper work merged
+        mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr none merged
+        mount --bind merged /var/tmp
+        export TMPDIR=$PWD/merged
+        """
+    )
+    assert code == 1
+    assert (found["fresh /proc"].state, found["overlay"].state) == ("found", "missing")
+    assert f"below {tmp_path}/merged: Invalid argument" in found["overlay"].detail
+    assert "set TMPDIR" in str(found["overlay"].fix)
+
+
+def test_a_host_without_any_folder_to_write_to_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # /proc takes no folder from anybody.
+    monkeypatch.setattr(probing, "_layer_parents", lambda: ["/proc"])
+    found = by_name(probe())
+    assert found["overlay"].detail == "no folder to try it in"
+    assert not overlay_can_run(tuple(found.values()))
+
+
+def test_a_container_that_filters_unshare_is_named() -> None:
+    # What a container engine does: a filter that answers unshare with EPERM.
+    script = """
+import ctypes, errno, os, platform, struct, sys
+number = {"x86_64": 272, "aarch64": 97}[platform.machine()]
+code = b"".join(struct.pack("=HBBI", *i) for i in (
+    (0x20, 0, 0, 0), (0x15, 0, 1, number), (6, 0, 0, 0x50000 | errno.EPERM), (6, 0, 0, 0x7FFF0000)))
+keep = ctypes.create_string_buffer(code, len(code))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, struct.pack("@HP", 4, ctypes.addressof(keep))) == 0
+os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
+"""
+    command = [sys.executable, "-c", script, DOCTOR]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = {f["name"]: f for f in json.loads(done.stdout)["findings"]}
+    assert done.returncode == 1
+    assert found["user namespaces"]["detail"] == "unshare user: Operation not permitted"
+    if not any(
+        Path("/proc/sys/kernel", name).exists()
+        for name in ("unprivileged_userns_clone", "apparmor_restrict_unprivileged_userns")
+    ):
+        assert "seccomp=unconfined" in found["user namespaces"]["fix"]
+
+
+def test_an_engine_is_found_where_its_socket_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "engine.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def answer_one_ping() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+
+        server = threading.Thread(target=answer_one_ping)
+        server.start()
+        monkeypatch.setenv("CONTAINER_HOST", f"unix://{path}")
+        engine = by_name(probe())["container engine"]
+        server.join()
+    assert (engine.state, engine.detail) == ("found", f"answers at {path}")
+
+
+def test_without_any_program_on_the_path_the_probe_still_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", shutil.copy("/bin/true", tmp_path / "python3"))
+    found = by_name(probe())
+    assert found["ripgrep"].state == "limited"
+    assert found["user namespaces"].detail == "the helper ended early"
+    assert not overlay_can_run(tuple(found.values()))
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [("6.18.44-fc", (6, 18)), ("5.4.0-150-generic", (5, 4)), ("6.12-rc3", (6, 12)), ("?", (0, 0))],
+)
+def test_kernel_releases_are_read_as_numbers(release: str, version: tuple[int, int]) -> None:
+    assert probing._version(release) == version
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may limit groups without delegation")
+def test_root_gets_control_groups_or_a_reason() -> None:
+    cgroups = by_name(probe())["cgroups"]
+    assert cgroups.state == "found" or cgroups.fix
