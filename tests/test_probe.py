@@ -5,8 +5,8 @@ its view of /proc, its system calls. Where the host refuses even that, there is
 nothing to take away and the test skips.
 """
 
+import errno
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from podbot.sandbox import probe as probing
-from podbot.sandbox.probe import Finding, overlay_can_run, probe
+from podbot.sandbox.probe import Attempt, Finding, overlay_can_run, probe
 
 DOCTOR = "import sys; from podbot.cli import main; sys.exit(main(['doctor', '--json']))"
 
@@ -80,19 +80,18 @@ def test_a_masked_proc_is_named_with_the_engine_option() -> None:
 
 @needs_user_namespaces
 def test_a_container_root_that_cannot_hold_a_layer_is_named(tmp_path: Path) -> None:
-    # As in a container: every folder for layers lies on an overlay already.
+    # As in a container: the only folder for layers lies on an overlay already.
+    options = f"lowerdir=/var/tmp,upperdir={tmp_path}/upper,workdir={tmp_path}/work,userxattr"
     code, found = doctor_after(
         f"""
-        cd {tmp_path}
-        mkdir lower upper work merged
-        mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr none merged
-        mount --bind merged /var/tmp
-        export TMPDIR=$PWD/merged
+        mkdir {tmp_path}/upper {tmp_path}/work
+        mount -t overlay -o {options} none /var/tmp
+        export TMPDIR=/var/tmp
         """
     )
     assert code == 1
     assert (found["fresh /proc"].state, found["overlay"].state) == ("found", "missing")
-    assert f"below {tmp_path}/merged: Invalid argument" in found["overlay"].detail
+    assert found["overlay"].detail == "below /var/tmp: Invalid argument"
     assert "set TMPDIR" in str(found["overlay"].fix)
 
 
@@ -170,8 +169,113 @@ def test_kernel_releases_are_read_as_numbers(release: str, version: tuple[int, i
     assert probing._version(release) == version
 
 
-@pytest.mark.root
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may limit groups without delegation")
-def test_root_gets_control_groups_or_a_reason() -> None:
-    cgroups = by_name(probe())["cgroups"]
-    assert cgroups.state == "found" or cgroups.fix
+OK = Attempt(0)
+NAMESPACES = {"unshare user": OK, "map ids": OK, "unshare rest": OK}
+
+
+@pytest.mark.parametrize(
+    ("error", "sysctls", "remedy"),
+    [
+        (errno.ENOSPC, {}, "user.max_user_namespaces="),
+        (errno.EPERM, {"kernel/unprivileged_userns_clone": "0"}, "unprivileged_userns_clone=1"),
+        (errno.EPERM, {"kernel/apparmor_restrict_unprivileged_userns": "1"}, "--apparmor"),
+        (errno.EINVAL, {}, "CONFIG_USER_NS"),
+        (errno.EPERM, {}, "allow them for this user"),
+    ],
+)
+def test_a_refused_namespace_is_explained_by_the_setting_behind_it(
+    error: int, sysctls: dict[str, str], remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The settings of a whole machine cannot be changed for one test.
+    monkeypatch.setattr(probing, "_sysctl", sysctls.get)
+    monkeypatch.setattr(probing, "_in_container", lambda: False)
+    monkeypatch.setattr(probing, "_is_filtered", lambda: False)
+    finding = probing._user_namespaces({"unshare user": OK, "map ids": Attempt(error)})
+    assert finding.state == "missing"
+    assert remedy in str(finding.fix)
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "name", "remedy"),
+    [
+        ("read-only root", errno.ENOSYS, "read-only root", "5.12"),
+        ("overlay /x/y", errno.ENODEV, "overlay", "modprobe overlay"),
+        ("overlay /x/y", errno.EPERM, "overlay", ""),
+        ("proc", errno.EPERM, "fresh /proc", "unmask=ALL"),
+        ("seccomp", errno.EINVAL, "seccomp", "CONFIG_SECCOMP_FILTER"),
+        ("landlock", errno.EOPNOTSUPP, "Landlock", "lsm="),
+        ("landlock", errno.ENOSYS, "Landlock", "CONFIG_SECURITY_LANDLOCK"),
+    ],
+)
+def test_each_failed_step_is_named_with_its_remedy(
+    step: str, error: int, name: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = {**NAMESPACES, step: Attempt(error, where="/x")}
+    monkeypatch.setattr(probing, "_run_helper", lambda: attempts)
+    found = by_name(probe())
+    assert found[name].state == "missing"
+    assert remedy in str(found[name].fix)
+
+
+def test_an_unknown_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    monkeypatch.setattr("platform.release", lambda: "4.19.0")
+    found = by_name(probe())
+    assert (found["machine"].state, found["machine"].detail) == ("missing", "linux riscv64")
+    assert found["kernel"].fix == "boot Linux 5.12 or newer"
+
+
+def test_an_interpreter_that_cannot_start_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python3")
+    assert by_name(probe())["user namespaces"].detail == "the helper ended early"
+
+
+def test_a_group_without_controllers_takes_no_limits_and_is_removed(tmp_path: Path) -> None:
+    assert not probing._takes_limits(tmp_path, ("memory.max",))
+    assert not probing._takes_limits(tmp_path / "absent", ("memory.max",))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_groups_this_process_is_in_and_may_write_can_hold_a_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "user.slice" / "app.scope"
+    own.mkdir(parents=True)
+    assert probing._v2_candidates(tmp_path) == []  # not a v2 hierarchy
+    (tmp_path / "cgroup.controllers").touch()
+    (own / "cgroup.procs").touch()
+    (tmp_path / "cgroup.procs").mkdir(mode=0o500)
+    monkeypatch.setattr(probing, "_own_cgroups", lambda: {"": "/user.slice/app.scope"})
+    assert own in probing._v2_candidates(tmp_path)
+    assert own.parent not in probing._v2_candidates(tmp_path)
+    monkeypatch.setattr(probing, "_own_cgroups", dict)
+    assert probing._v2_candidates(tmp_path) == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_control_groups_that_take_limits_are_found(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Which hierarchy a machine has is decided at boot.
+    monkeypatch.setattr(probing, "_v2_candidates", lambda: [tmp_path] if version == 2 else [])
+    monkeypatch.setattr(probing, "_v1_folder", lambda _: tmp_path)
+    monkeypatch.setattr(probing, "_takes_limits", lambda *_: True)
+    finding = probing._cgroups()
+    assert (finding.state, finding.detail[:2]) == ("found", f"v{version}")
+    monkeypatch.setattr(probing, "_takes_limits", lambda *_: False)
+    assert "rlimits" in probing._cgroups().detail
+
+
+def test_a_file_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
+    assert probing._lines(str(tmp_path / "absent")) == []
+
+
+def test_without_an_engine_podman_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "_engine_sockets", lambda: [str(tmp_path / "absent.sock")])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "install Podman" in str(probing._engine().fix)
+    shutil.copy("/bin/true", tmp_path / "podman")
+    assert probing._engine().state == "limited"
+    assert "podman.socket" in str(probing._engine().fix)

@@ -31,7 +31,7 @@ _EXPORTS = {
 }
 
 # Hidden from type checkers, or every misspelt name would be an object to them.
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # pragma: no branch - always so at run time
 
     def __getattr__(name: str) -> object:
         if name not in _EXPORTS:

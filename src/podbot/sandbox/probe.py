@@ -26,6 +26,7 @@ from typing import Literal
 State = Literal["found", "missing", "limited"]
 
 MACHINES = ("x86_64", "aarch64")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
 HELPER_SECONDS = 20
 TRYOUT = str(Path(__file__).with_name("tryout.py"))
 
@@ -256,7 +257,7 @@ def _cgroups() -> Finding:
     limits = (("memory.limit_in_bytes",), ("pids.max",))
     if all(f is not None and _takes_limits(f, g) for f, g in zip(v1, limits, strict=True)):
         return Finding(name, "found", "v1, as root", None, required=False)
-    unified = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    unified = (CGROUP_ROOT / "cgroup.controllers").exists()
     fix = (
         "start podbot with: systemd-run --user --scope -p Delegate=yes podbot …"
         if unified
@@ -266,13 +267,12 @@ def _cgroups() -> Finding:
     return Finding(name, "limited", detail, fix, required=False)
 
 
-def _v2_candidates() -> list[Path]:
+def _v2_candidates(root: Path = CGROUP_ROOT) -> list[Path]:
     """This process's v2 group and those around it, where a sandbox's could be made.
 
     Moving a process asks for write access to the group that holds both, so only
     the groups that this process is in will do.
     """
-    root = Path("/sys/fs/cgroup")
     if not (root / "cgroup.controllers").exists():
         return []
     own = _own_cgroups().get("")
