@@ -1,0 +1,116 @@
+"""Every error the library raises, each with a kind and a remedy.
+
+A command that fails inside a sandbox is never one of these: its exit status is data in the
+result. An error from here always means that podbot itself could not do what was asked. Nothing
+in this module imports the rest of the library.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What went wrong, as a stable word that programs may compare with."""
+
+    # Asking for something that makes no sense.
+    INVALID = "invalid"
+    UNSUPPORTED = "unsupported"
+    UNKNOWN_BACKEND = "unknown_backend"
+
+    # Starting a sandbox.
+    TARGET_MISSING = "target_missing"
+    TARGET_NOT_DIRECTORY = "target_not_directory"
+    TARGET_REFUSED = "target_refused"
+    TARGET_TOO_LARGE = "target_too_large"
+    USERNS_DENIED = "userns_denied"
+    KERNEL_TOO_OLD = "kernel_too_old"
+    OVERLAY_REFUSED = "overlay_refused"
+    PROC_REFUSED = "proc_refused"
+    LOCKDOWN_FAILED = "lockdown_failed"
+    LAYER_FAILED = "layer_failed"
+    LAUNCH_FAILED = "launch_failed"
+    DISK_FULL = "disk_full"
+    OUT_OF_DESCRIPTORS = "out_of_descriptors"
+    OUT_OF_PROCESSES = "out_of_processes"
+
+    # A sandbox that runs.
+    CLOSED = "closed"
+    FOREIGN_PROCESS = "foreign_process"
+    GUEST_LOST = "guest_lost"
+    GUEST_UNRESPONSIVE = "guest_unresponsive"
+    PROTOCOL = "protocol"
+    DISK_LIMIT = "disk_limit"
+    LIMIT = "limit"
+
+    # Commands and processes.
+    COMMAND_NOT_FOUND = "command_not_found"
+    COMMAND_NOT_EXECUTABLE = "command_not_executable"
+    BAD_CWD = "bad_cwd"
+    NO_SUCH_PROCESS = "no_such_process"
+    TIMEOUT = "timeout"
+    KERNEL_FAILED = "kernel_failed"
+
+    # Files.
+    NOT_FOUND = "not_found"
+    EXISTS = "exists"
+    IS_DIRECTORY = "is_directory"
+    NOT_DIRECTORY = "not_directory"
+    NOT_A_FILE = "not_a_file"
+    NOT_EMPTY = "not_empty"
+    PERMISSION = "permission"
+    PATH_ESCAPE = "path_escape"
+    BAD_PATH = "bad_path"
+    TOO_LARGE = "too_large"
+    NO_MATCH = "no_match"
+    NOT_UNIQUE = "not_unique"
+    BAD_PATTERN = "bad_pattern"
+    IO = "io"
+
+
+class PodbotError(Exception):
+    """The root of everything podbot raises on purpose.
+
+    ``kind`` is stable and meant for programs, the message is for people, and ``remedy`` (when
+    there is one) says what to do next.
+    """
+
+    def __init__(self, message: str, *, kind: Kind = Kind.INVALID, remedy: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        if self.remedy is None:
+            return self.message
+        return f"{self.message}\n  remedy: {self.remedy}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions with keyword-only arguments do not pickle by themselves, and these travel
+        # through multiprocessing and pytest-xdist.
+        return (_rebuild, (type(self), self.message, self.kind.value, self.remedy))
+
+
+class SandboxError(PodbotError):
+    """The sandbox failed: it could not start, was lost, or could not do what was asked."""
+
+
+class LaunchError(SandboxError):
+    """A sandbox could not be started. Nothing of it is left behind."""
+
+
+class GuestLostError(SandboxError):
+    """The program inside the sandbox died or stopped making sense; the sandbox is over."""
+
+
+class FileError(SandboxError):
+    """A file verb could not do its work: the path is missing, refused, of the wrong kind, …"""
+
+
+class CommandFailedError(SandboxError):
+    """Raised only by ``ExecResult.check()``, for callers who want a failed command to raise."""
+
+
+def _rebuild(cls: type[PodbotError], message: str, kind: str, remedy: str | None) -> PodbotError:
+    return cls(message, kind=Kind(kind), remedy=remedy)

@@ -1,0 +1,496 @@
+"""Every verb of a sandbox, written once, without I/O.
+
+Each is a generator: it yields a `Call`, is sent the `Reply`, and returns the verb's result. The
+sync and the async sandbox drive the same generators, so the two cannot drift apart. What a guest
+answers is checked here, field by field.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar, cast
+
+from podbot.errors import FileError, GuestLostError, Kind, SandboxError
+from podbot.sandbox import wire
+from podbot.sandbox.channel import STALL_SECONDS, Call, Reply, visible
+from podbot.sandbox.limits import MIB, Limits
+from podbot.sandbox.values import (
+    EntryKind,
+    ExecResult,
+    FileInfo,
+    GrepMatch,
+    GrepResult,
+    PythonResult,
+)
+
+T = TypeVar("T")
+Op = Generator[Call, Reply, T]
+
+GRACE = 10.0
+"""How much longer than a command's own timeout the host waits for the guest to say so."""
+PART = 512 * 1024
+"""How much of a file travels in one frame."""
+READ_LIMIT = 64 * MIB
+"""The most `read` and `edit` take unless told otherwise."""
+KINDS: frozenset[str] = frozenset({"file", "dir", "link", "fifo", "socket", "char", "block"})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line with its surroundings, checked."""
+
+    argv: tuple[str, ...]
+    cwd: str | None
+    env: dict[str, str] | None
+
+    def args(self) -> dict[str, object]:
+        """As the guest wants it."""
+        return {"argv": list(self.argv), "cwd": self.cwd, "env": self.env}
+
+
+def command(
+    argv: Sequence[str | os.PathLike[str]], cwd: str | None, env: Mapping[str, str] | None
+) -> Command:
+    """Check a command line; a plain string is a common mistake and is named as one."""
+    if isinstance(argv, str | bytes):
+        raise SandboxError(
+            f"a command is a list of words, not one string: {argv!r}",
+            kind=Kind.INVALID,
+            remedy='pass ["sh", "-c", "…"] to run it through a shell',
+        )
+    words = tuple(os.fspath(word) for word in argv)
+    if not words or not words[0]:
+        raise SandboxError("the command is empty", kind=Kind.INVALID, remedy="name a program")
+    variables = None if env is None else dict(env)
+    for word in (*words, *(variables or {}).keys(), *(variables or {}).values()):
+        if not isinstance(word, str) or "\0" in word:
+            raise SandboxError(
+                f"{word!r} cannot be part of a command: words are text without NUL",
+                kind=Kind.INVALID,
+            )
+    if any(not name or "=" in name for name in variables or ()):
+        raise SandboxError("an environment name is empty or holds '='", kind=Kind.INVALID)
+    return Command(words, None if cwd is None else path_text(cwd), variables)
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A path as text; one with a NUL or nothing in it is refused here."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        text = os.fsdecode(text)
+    if not text or "\0" in text:
+        raise FileError(
+            f"{text!r} is not a path", kind=Kind.BAD_PATH, remedy="paths are non-empty, without NUL"
+        )
+    return text
+
+
+def seconds(timeout: float | None, limits: Limits) -> float | None:
+    """The timeout in force: the call's own, else the limit's."""
+    if timeout is None:
+        return limits.wall_time
+    if not math.isfinite(timeout) or timeout <= 0:
+        raise SandboxError(
+            f"timeout={timeout!r} is not a positive number of seconds", kind=Kind.INVALID
+        )
+    return timeout
+
+
+def content(data: bytes | bytearray | memoryview | str) -> memoryview:
+    """Bytes to write; text is written as UTF-8."""
+    return memoryview(data.encode("utf-8") if isinstance(data, str) else data).cast("B")
+
+
+# Commands
+
+
+def exec_(
+    cmd: Command, stdin: bytes | str | None, timeout: float | None, limits: Limits
+) -> Op[ExecResult]:
+    """Run a command to its end."""
+    timeout = seconds(timeout, limits)
+    data = content(stdin or b"")
+    args = cmd.args() | {"timeout": timeout, "max_output": limits.output}
+    if len(data) > PART:
+        args["stdin_handle"] = yield from _send_parts("stdin_open", {}, data)
+        data = memoryview(b"")
+    reply = yield Call(
+        "exec", args, data,
+        patience=None if timeout is None else timeout + GRACE,
+        max_reply=2 * limits.output + MIB, cancel=True,
+    )  # fmt: skip
+    fields = reply.fields
+    cut = fields.number("stdout_size", high=len(reply.payload))
+    return ExecResult(
+        argv=cmd.argv,
+        exit_code=fields.number("exit_code", high=255),
+        stdout_bytes=bytes(reply.payload[:cut]),
+        stderr_bytes=bytes(reply.payload[cut:]),
+        duration=fields.seconds("duration"),
+        timed_out=fields.flag("timed_out"),
+        signal=fields.optional_number("signal", 1, 64),
+        stdout_truncated=fields.flag("stdout_truncated"),
+        stderr_truncated=fields.flag("stderr_truncated"),
+    )
+
+
+def _send_parts(op: str, args: dict[str, object], data: memoryview) -> Op[int]:
+    """Open a guest-side handle and fill it part by part; gives the handle."""
+    reply = yield Call(op, args, data[:PART])
+    handle = reply.fields.number("handle", 1)
+    for start in range(PART, len(data), PART):
+        yield Call("handle_write", {"handle": handle}, data[start : start + PART])
+    return handle
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A pseudo-terminal's size."""
+
+    rows: int = 24
+    columns: int = 80
+
+
+def spawn(
+    cmd: Command, terminal: Terminal | None, stdin: bool, drop_oldest: bool, limits: Limits
+) -> Op[int]:
+    """Start a process in the background; gives its number inside the sandbox."""
+    args = cmd.args() | {"stdin": stdin, "buffer": limits.buffer, "drop_oldest": drop_oldest}
+    if terminal is not None:
+        args["terminal"] = [terminal.rows, terminal.columns]
+    reply = yield Call("spawn", args, cancel=True)
+    return reply.fields.number("process", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a process's output. ``timed_out``: nothing came in time."""
+
+    data: bytes | bytearray
+    ended: bool
+    timed_out: bool
+    dropped: int
+
+
+def output(
+    process: int, stream: Literal["stdout", "stderr"], size: int, timeout: float | None
+) -> Op[Chunk]:
+    """What a process wrote next."""
+    size = max(1, min(size, wire.MAX_PAYLOAD))
+    patience = None if timeout is None else timeout + GRACE
+    reply = yield Call(
+        "output",
+        {"process": process, "stream": stream, "size": size, "timeout": timeout},
+        patience=patience,
+        max_reply=size,
+        cancel=True,
+    )
+    fields = reply.fields
+    return Chunk(
+        reply.payload, fields.flag("ended"), fields.flag("timed_out"), fields.number("dropped")
+    )
+
+
+def feed(process: int, data: bytes | str, close: bool) -> Op[None]:
+    """Write to a process's stdin; returns when the process's pipe took it."""
+    view = content(data)
+    for start in range(0, len(view) or 1, PART):
+        part = view[start : start + PART]
+        last = start + PART >= len(view)
+        args = {"process": process, "close": close and last}
+        yield Call("input", args, part, patience=None, cancel=True)
+
+
+def wait(process: int, timeout: float | None) -> Op[int | None]:
+    """The exit code of a process once it ended; None when the time ran out first."""
+    reply = yield Call(
+        "wait",
+        {"process": process, "timeout": timeout},
+        patience=None if timeout is None else timeout + GRACE,
+        cancel=True,
+    )
+    return reply.fields.optional_number("exit_code", 0, 255)
+
+
+def send_signal(process: int, number: int, group: bool) -> Op[None]:
+    """Signal a process, or its whole group."""
+    yield Call("signal", {"process": process, "signal": int(number), "group": group})
+
+
+def resize(process: int, terminal: Terminal) -> Op[None]:
+    """Tell a process on a terminal the new size."""
+    yield Call("resize", {"process": process, "terminal": [terminal.rows, terminal.columns]})
+
+
+def forget(process: int) -> Op[None]:
+    """Kill a process with all it started and drop its output."""
+    yield Call("forget", {"process": process})
+
+
+def processes() -> Op[list[tuple[int, tuple[str, ...], int | None]]]:
+    """The processes spawned and not forgotten: number, argv, exit code."""
+    reply = yield Call("processes")
+    found = []
+    for row in wire.rows(reply.payload):
+        fields = _row(row)
+        argv = cast(dict[str, wire.JsonValue], row).get("argv")
+        if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
+            raise wire.broken("argv is not a list of text")
+        exit_code = fields.optional_number("exit_code", 0, 255)
+        found.append((fields.number("process", 1), tuple(cast(list[str], argv)), exit_code))
+    return found
+
+
+def _row(row: wire.JsonValue) -> wire.Fields:
+    if not isinstance(row, dict):
+        raise wire.broken("a row that is not an object")
+    return wire.Fields(row)
+
+
+# The Python kernel
+
+
+def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]:
+    """Run code in the stateful kernel."""
+    timeout = seconds(timeout, limits)
+    data = content(code)
+    args: dict[str, object] = {"timeout": timeout, "max_output": limits.output}
+    if len(data) > PART:
+        args["code_handle"] = yield from _send_parts("stdin_open", {}, data)
+        data = memoryview(b"")
+    reply = yield Call(
+        "python", args, data,
+        patience=None if timeout is None else timeout + GRACE,
+        max_reply=4 * limits.output + 4 * MIB, cancel=True,
+    )  # fmt: skip
+    fields = reply.fields
+    sizes = [fields.number(f"{name}_size", high=len(reply.payload)) for name in _KERNEL_PARTS]
+    if sum(sizes) != len(reply.payload):
+        raise wire.broken("parts of a kernel's reply that do not add up")
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(bytes(reply.payload[start : start + size]).decode("utf-8", "replace"))
+        start += size
+    value, stdout, stderr, error = parts
+    return PythonResult(
+        value=value if fields.flag("has_value") else None,
+        stdout=stdout,
+        stderr=stderr,
+        error=error if fields.flag("has_error") else None,
+        duration=fields.seconds("duration"),
+        timed_out=fields.flag("timed_out"),
+        restarted=fields.flag("restarted"),
+        truncated=fields.flag("truncated"),
+    )
+
+
+_KERNEL_PARTS = ("value", "stdout", "stderr", "error")
+
+
+def python_interrupt() -> Op[bool]:
+    """Interrupt the code that runs now; False if none did."""
+    return (yield Call("python_interrupt")).fields.flag("interrupted")
+
+
+def python_restart() -> Op[None]:
+    """Forget every variable of the kernel."""
+    yield Call("python_restart")
+
+
+# Files
+
+
+def read(path: str, offset: int, size: int | None, max_bytes: int) -> Op[bytes]:
+    """The bytes of a regular file."""
+    path = path_text(path)
+    want = max_bytes + 1 if size is None else size
+    reply = yield Call("read", {"path": path, "offset": offset, "size": min(want, PART)})
+    parts, got = [bytes(reply.payload)], len(reply.payload)
+    handle = reply.fields.optional_number("handle", 1)
+    while handle is not None:
+        if got >= want:
+            yield Call("handle_close", {"handle": handle})
+            break
+        reply = yield Call("handle_read", {"handle": handle, "size": min(want - got, PART)})
+        parts.append(bytes(reply.payload))
+        got += len(reply.payload)
+        if not reply.payload:
+            break  # the guest closed the handle at the end of the file
+    if size is None and got > max_bytes:
+        raise FileError(
+            f"{visible(path)} is larger than {max_bytes} bytes",
+            kind=Kind.TOO_LARGE,
+            remedy="read it in pieces (offset=, size=), raise max_bytes=, or download() it",
+        )
+    return b"".join(parts)
+
+
+WriteMode = Literal["replace", "create", "append"]
+
+
+def write(path: str, data: bytes | str, mode: WriteMode, permissions: int | None) -> Op[None]:
+    """Write a file whole, or add to its end. Folders on the way are made."""
+    view = content(data)
+    args: dict[str, object] = {"path": path_text(path), "mode": mode, "permissions": permissions}
+    if len(view) <= PART:
+        yield Call("write", args, view)
+        return
+    handle = yield from _send_parts("write_open", args, view)
+    yield Call("write_done", {"handle": handle})
+
+
+def edit(path: str, old: bytes | str, new: bytes | str, replace_all: bool) -> Op[int]:
+    """Replace one piece of a file by another; gives how many were replaced."""
+    before, after = content(old), content(new)
+    if not len(before):
+        raise FileError(
+            "the text to replace is empty", kind=Kind.INVALID, remedy="give the text to look for"
+        )
+    if len(before) + len(after) > PART:
+        raise FileError(
+            "the old and new text are too long for edit()",
+            kind=Kind.TOO_LARGE,
+            remedy="write() the whole file",
+        )
+    args = {
+        "path": path_text(path), "old_size": len(before), "replace_all": replace_all,
+        "max_bytes": READ_LIMIT,
+    }  # fmt: skip
+    reply = yield Call("edit", args, b"".join((before, after)))
+    return reply.fields.number("count", 1)
+
+
+def list_(path: str, recursive: bool, max_entries: int) -> Op[list[FileInfo]]:
+    """The entries of a folder, by name."""
+    reply = yield Call(
+        "list",
+        {"path": path_text(path), "recursive": recursive, "max_entries": max_entries},
+        cancel=True,
+    )
+    return [_info(row) for row in wire.rows(reply.payload)]
+
+
+def _info(row: wire.JsonValue) -> FileInfo:
+    fields = _row(row)
+    kind = fields.text("kind")
+    if kind not in KINDS:
+        raise wire.broken("an entry of no known kind")
+    return FileInfo(
+        path=fields.text("path"),
+        kind=cast(EntryKind, kind),
+        size=fields.number("size"),
+        mode=fields.number("mode", high=0o7777),
+        mtime_ns=fields.number("mtime_ns", low=-(2**63)),
+        link_target=fields.optional_text("link_target"),
+    )
+
+
+def stat(path: str, follow: bool) -> Op[FileInfo]:
+    """The facts of one entry."""
+    reply = yield Call("stat", {"path": path_text(path), "follow": follow})
+    return _info(reply.head.get("info"))
+
+
+def exists(path: str) -> Op[bool]:
+    """Whether there is anything at a path, a dangling link included."""
+    try:
+        yield from stat(path, follow=False)
+    except FileError as error:
+        if error.kind in (Kind.NOT_FOUND, Kind.NOT_DIRECTORY):
+            return False
+        raise
+    return True
+
+
+def glob(pattern: str, path: str, max_entries: int) -> Op[list[str]]:
+    """Paths that match, sorted."""
+    args = {"path": path_text(path), "pattern": pattern, "max_entries": max_entries}
+    reply = yield Call("glob", args, cancel=True)
+    return [_text(row) for row in wire.rows(reply.payload)]
+
+
+def _text(row: wire.JsonValue) -> str:
+    if not isinstance(row, str):
+        raise wire.broken("a path that is not text")
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to look for with `grep`."""
+
+    pattern: str
+    path: str = "."
+    glob: str | None = None
+    ignore_case: bool = False
+    max_matches: int = 2000
+    timeout: float = 30.0
+
+
+def grep(search: Search) -> Op[GrepResult]:
+    """Lines that match a Python regular expression."""
+    try:
+        re.compile(search.pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise SandboxError(
+            f"{search.pattern!r} is not a regular expression: {error}",
+            kind=Kind.BAD_PATTERN,
+            remedy="escape what is meant literally (re.escape)",
+        ) from None
+    reply = yield Call(
+        "grep",
+        {
+            "pattern": search.pattern, "path": path_text(search.path), "glob": search.glob,
+            "ignore_case": search.ignore_case, "max_matches": search.max_matches,
+            "timeout": search.timeout,
+        },
+        patience=search.timeout + GRACE,
+        cancel=True,
+    )  # fmt: skip
+    matches = []
+    for row in wire.rows(reply.payload):
+        if not isinstance(row, list) or len(row) != 3:
+            raise wire.broken("a match that is not a triple")
+        name, number, line = row
+        if not isinstance(name, str) or not isinstance(number, int) or not isinstance(line, str):
+            raise wire.broken("a match of the wrong types")
+        matches.append(GrepMatch(name, number, line))
+    if len(matches) > search.max_matches:
+        raise wire.broken("more matches than asked for")
+    return GrepResult(tuple(matches), truncated=reply.fields.flag("truncated"))
+
+
+def move(source: str, destination: str, overwrite: bool) -> Op[None]:
+    """Rename a file or a folder."""
+    args = {
+        "path": path_text(source), "to": path_text(destination), "overwrite": overwrite,
+    }  # fmt: skip
+    yield Call("move", args, cancel=True)
+
+
+def remove(path: str, recursive: bool, missing_ok: bool) -> Op[None]:
+    """Remove a file, a link or a folder."""
+    args = {"path": path_text(path), "recursive": recursive, "missing_ok": missing_ok}
+    yield Call("remove", args, patience=10 * STALL_SECONDS, cancel=True)
+
+
+def mkdir(path: str, parents: bool, exist_ok: bool) -> Op[None]:
+    """Make a folder."""
+    yield Call("mkdir", {"path": path_text(path), "parents": parents, "exist_ok": exist_ok})
+
+
+def symlink(path: str, target: str) -> Op[None]:
+    """Make a symbolic link."""
+    yield Call("symlink", {"path": path_text(path), "target": path_text(target)})
+
+
+def init(config: Mapping[str, object]) -> Op[str]:
+    """The first request: what the guest must know. Gives the guest's Python version."""
+    reply = yield Call("init", dict(config))
+    if reply.fields.number("protocol") != 1:
+        raise GuestLostError("the guest speaks another protocol", kind=Kind.PROTOCOL)
+    return reply.fields.text("python")

@@ -1,0 +1,226 @@
+"""What a sandbox may see and reach, and which environment it starts with.
+
+Set by the person or program that opens the sandbox; never by what runs inside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+from podbot.errors import Kind, SandboxError
+
+Network = Literal["none", "host"]
+
+DEFAULT_ENVIRONMENT: tuple[str, ...] = (
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "TZ",
+    "USER",
+)
+"""The host variables a sandbox sees unless the policy says otherwise. No secret lives in these."""
+
+DEFAULT_HIDDEN: tuple[str, ...] = (
+    # Keys and logins
+    "~/.ssh",
+    "~/.gnupg",
+    "~/.pki",
+    "~/.password-store",
+    "~/.netrc",
+    "~/.authinfo",
+    "~/.authinfo.gpg",
+    "~/.git-credentials",
+    "~/.config/git/credentials",
+    "~/.config/gh",
+    "~/.config/glab-cli",
+    "~/.config/hub",
+    "~/.local/share/keyrings",
+    "~/.local/share/kwalletd",
+    "~/.config/op",
+    "~/.config/Bitwarden",
+    "~/.config/Bitwarden CLI",
+    "~/.config/sops",
+    "~/.config/age",
+    "~/.vault-token",
+    # Clouds and clusters
+    "~/.aws",
+    "~/.azure",
+    "~/.config/gcloud",
+    "~/.config/doctl",
+    "~/.config/hcloud",
+    "~/.config/fly",
+    "~/.fly",
+    "~/.oci",
+    "~/.kube",
+    "~/.docker/config.json",
+    "~/.docker/contexts",
+    "~/.config/containers/auth.json",
+    "~/.terraform.d/credentials.tfrc.json",
+    "~/.terraformrc",
+    "~/.config/rclone",
+    "~/.s3cfg",
+    "~/.boto",
+    # Package registries
+    "~/.npmrc",
+    "~/.yarnrc.yml",
+    "~/.pypirc",
+    "~/.cargo/credentials",
+    "~/.cargo/credentials.toml",
+    "~/.gem/credentials",
+    "~/.m2/settings.xml",
+    "~/.m2/settings-security.xml",
+    "~/.gradle/gradle.properties",
+    "~/.composer/auth.json",
+    "~/.config/composer/auth.json",
+    "~/.nuget/NuGet/NuGet.Config",
+    "~/.config/pip/pip.conf",
+    "~/.pip/pip.conf",
+    "~/.cache/huggingface/token",
+    "~/.huggingface/token",
+    # Databases
+    "~/.pgpass",
+    "~/.my.cnf",
+    "~/.mylogin.cnf",
+    # Browsers and mail
+    "~/.mozilla",
+    "~/.thunderbird",
+    "~/.config/google-chrome",
+    "~/.config/chromium",
+    "~/.config/BraveSoftware",
+    "~/.config/microsoft-edge",
+    "~/.config/vivaldi",
+    "~/.config/opera",
+    "~/snap/firefox",
+    "~/snap/chromium",
+    "~/.var/app",
+    "~/.config/Signal",
+    "~/.config/Slack",
+    "~/.config/discord",
+    # Histories
+    "~/.bash_history",
+    "~/.zsh_history",
+    "~/.local/share/fish/fish_history",
+    "~/.python_history",
+    "~/.node_repl_history",
+    "~/.psql_history",
+    "~/.mysql_history",
+    "~/.sqlite_history",
+    "~/.rediscli_history",
+    "~/.lesshst",
+    "~/.viminfo",
+    "~/.wget-hsts",
+    # Agents' own logins
+    "~/.claude/.credentials.json",
+    "~/.claude.json",
+    "~/.codex/auth.json",
+    "~/.gemini/oauth_creds.json",
+    "~/.gemini/google_accounts.json",
+    "~/.config/goose/secrets.yaml",
+    "~/.local/share/opencode/auth.json",
+    "~/.config/github-copilot",
+    "~/.config/anthropic",
+    "~/.config/openai",
+    "~/.factory/auth.json",
+    "~/.aider.conf.yml",
+    # Display and session
+    "~/.Xauthority",
+    "~/.ICEauthority",
+    # podbot's own state: other sandboxes' layers and journals
+    "~/.local/state/podbot",
+    "~/.config/podbot",
+    # What root could read of the machine
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/krb5.keytab",
+    "/etc/ssl/private",
+)
+"""Paths no sandbox can read unless `Policy.readable` names them. ``~`` is the user's home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a sandbox may see and reach.
+
+    - ``network``: ``"none"`` (loopback only) or ``"host"`` (the host's network as it is).
+    - ``hidden``: paths that do not exist inside, whether or not they exist on the host yet.
+    - ``readable``: exceptions to ``hidden``, for a login the work really needs.
+    - ``writable``: folders whose **real** content the sandbox may change, without review. Empty
+      by default; named in the guarantees when used.
+    - ``environment``: variables set inside; ``pass_environment``: host variables copied when
+      set there. Nothing else of the host's environment is seen.
+    - ``python``: the interpreter of the Python kernel; default the one that runs podbot.
+    """
+
+    network: Network = "none"
+    hidden: tuple[str, ...] = DEFAULT_HIDDEN
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    pass_environment: tuple[str, ...] = DEFAULT_ENVIRONMENT
+    python: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.network not in ("none", "host"):
+            raise SandboxError(
+                f"network={self.network!r} is not known",
+                kind=Kind.INVALID,
+                remedy='use "none" (loopback only) or "host"',
+            )
+        for name in ("hidden", "readable", "writable", "pass_environment"):
+            if isinstance(getattr(self, name), str):
+                raise SandboxError(
+                    f"Policy.{name} wants a tuple of strings, not one string",
+                    kind=Kind.INVALID,
+                    remedy=f"write {name}=(…,)",
+                )
+        for key, value in self.environment.items():
+            if not key or "=" in key or "\0" in key or "\0" in value:
+                raise SandboxError(
+                    f"environment variable {key!r} cannot be set",
+                    kind=Kind.INVALID,
+                    remedy="names are non-empty and without '=', neither part holds a NUL",
+                )
+
+    def hidden_paths(self, home: Path) -> tuple[str, ...]:
+        """The absolute paths to hide, less those made readable again."""
+        shown = {_absolute(path, home) for path in self.readable}
+        hidden = {_absolute(path, home) for path in self.hidden}
+        return tuple(sorted(hidden - shown))
+
+    def environment_inside(self, home: Path) -> dict[str, str]:
+        """The whole environment a command starts with."""
+        inside = {name: os.environ[name] for name in self.pass_environment if name in os.environ}
+        inside.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        inside["HOME"] = str(home)
+        inside["TMPDIR"] = "/tmp"  # noqa: S108 - the sandbox's own private /tmp
+        inside.update(self.environment)
+        return inside
+
+
+def _absolute(path: str, home: Path) -> str:
+    if path == "~" or path.startswith("~/"):
+        path = str(home) + path[1:]
+    if not path.startswith("/"):
+        raise SandboxError(
+            f"policy path {path!r} is not absolute",
+            kind=Kind.INVALID,
+            remedy="start it with / or ~/",
+        )
+    return os.path.normpath(path)
