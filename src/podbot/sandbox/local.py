@@ -1,0 +1,214 @@
+"""The local backend: the guest as a plain child process. **It isolates nothing.**
+
+For hosts that are themselves a sandbox (a container, a CI job). Commands run as the calling user
+with all that user may do; only the file verbs stay below the working folder. What it does keep:
+a short environment, per-process rlimits, and that nothing it started outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+from podbot.errors import Kind, LaunchError
+from podbot.sandbox import interpreter
+from podbot.sandbox.async_sandbox import AsyncSandbox
+from podbot.sandbox.launcher import Launched
+from podbot.sandbox.limits import Limits
+from podbot.sandbox.policy import Policy
+from podbot.sandbox.sandbox import Sandbox
+from podbot.sandbox.values import Guarantee
+
+SANDBOX_VARIABLE = "PODBOT_SANDBOX"
+END_SECONDS = 5.0
+
+
+class LocalLauncher:
+    """Starts a local sandbox in ``target``, or in a new temporary folder that goes with it."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | None = None,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ):
+        self.target = target
+        self.policy = policy or Policy()
+        self.limits = limits or Limits()
+
+    def launch(self) -> Launched:
+        """Start the guest."""
+        scratch: str | None = None
+        if self.target is None:
+            scratch = tempfile.mkdtemp(prefix="podbot-local-")
+            workdir = Path(scratch) / "workspace"
+            workdir.mkdir(mode=0o700)
+        else:
+            workdir = existing_folder(self.target)
+        ours, theirs = socket.socketpair()
+        try:
+            guest = subprocess.Popen(
+                interpreter.command("guest", interpreter.HERE, str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                env=interpreter.environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            if scratch is not None:
+                shutil.rmtree(scratch, ignore_errors=True)
+            raise LaunchError(
+                f"the local guest did not start: {error}", kind=Kind.LAUNCH_FAILED
+            ) from error
+        finally:
+            theirs.close()
+        token = secrets.token_hex(8)
+        running = _Running(guest, token, scratch)
+        home = Path.home()
+        return Launched(
+            workdir=str(workdir),
+            guarantees=_guarantees(self.limits),
+            end=running.end,
+            connection=ours,
+            config={
+                "workdir": str(workdir),
+                "root": str(workdir),
+                "env": self.policy.environment_inside(home) | {SANDBOX_VARIABLE: token},
+                "python": self.policy.python,
+                "rg": interpreter.ripgrep(),
+                "rlimits": rlimits(self.limits),
+                "subreaper": True,
+            },
+        )
+
+
+class _Running:
+    """A live local guest, and how to end it."""
+
+    def __init__(self, guest: subprocess.Popen[bytes], token: str, scratch: str | None):
+        self._guest = guest
+        self._token = token
+        self._scratch = scratch
+        self._ended = False
+
+    def end(self) -> None:
+        """The guest kills all it started when it sees its line closed; see that it did."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            clean = self._guest.wait(END_SECONDS) == 0
+        except subprocess.TimeoutExpired:
+            self._guest.kill()
+            self._guest.wait()
+            clean = False
+        if not clean:
+            _kill_marked(self._token)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _kill_marked(token: str) -> None:
+    """Kill what a dead guest left behind, found by the mark in its environment."""
+    mark = f"{SANDBOX_VARIABLE}={token}".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                os.kill(int(name), signal.SIGKILL)
+        except OSError:
+            continue  # another user's, or gone meanwhile
+
+
+def existing_folder(target: str | os.PathLike[str]) -> Path:
+    """A target as an absolute path without links, or the error that names what is wrong."""
+    path = Path(os.path.expanduser(os.fspath(target)))
+    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+    try:
+        real = path.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError):
+        raise LaunchError(
+            f"target {shown} does not exist",
+            kind=Kind.TARGET_MISSING,
+            remedy="create the folder, or name another one",
+        ) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        raise LaunchError(
+            f"target {shown} cannot be reached: {error}", kind=Kind.TARGET_REFUSED
+        ) from None
+    if not real.is_dir():
+        raise LaunchError(
+            f"target {shown} is not a folder",
+            kind=Kind.TARGET_NOT_DIRECTORY,
+            remedy="name the folder that holds the file",
+        )
+    return real
+
+
+def rlimits(limits: Limits) -> dict[str, int]:
+    """The limits a process can carry by itself. Not pids: that one counts all of a user's."""
+    found: dict[str, int] = {}
+    if limits.memory is not None:
+        found["RLIMIT_DATA"] = limits.memory
+    if limits.file_size is not None:
+        found["RLIMIT_FSIZE"] = limits.file_size
+    return found
+
+
+def _guarantees(limits: Limits) -> tuple[Guarantee, ...]:
+    host = "nothing: commands run as you, on the host"
+    found = [
+        Guarantee("files", False, host + "; only the file verbs stay below the working folder"),
+        Guarantee("network", False, "nothing: commands use the host's network"),
+        Guarantee("processes", False, "nothing: commands see and may signal your processes"),
+        Guarantee("secrets", False, "nothing: commands read what you can read"),
+        Guarantee("environment", True, "commands start with a short allowlist of variables"),
+        Guarantee("no_leftovers", True, "all it started is killed at close (subreaper, marks)"),
+        Guarantee("limit.output", True, "the guest cuts what it keeps"),
+    ]
+    if limits.memory is not None:
+        found.append(Guarantee("limit.memory", True, "rlimit on data, per process"))
+    if limits.file_size is not None:
+        found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
+    for name, value in (("cpu", limits.cpu), ("pids", limits.pids), ("disk", limits.disk)):
+        if value is not None:
+            found.append(Guarantee(f"limit.{name}", False, "not available on this backend"))
+    return tuple(found)
+
+
+class LocalSandbox(Sandbox):
+    """A sandbox of the local backend: **no isolation**, see the module."""
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | None = None,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ):
+        super().__init__(LocalLauncher(target, policy=policy, limits=limits))
+
+
+class AsyncLocalSandbox(AsyncSandbox):
+    """The async twin of `LocalSandbox`."""
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | None = None,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ):
+        super().__init__(LocalLauncher(target, policy=policy, limits=limits))
