@@ -12,13 +12,14 @@ import os
 import socket
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Generic, Literal, Self, TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
-from podbot.sandbox import ops, transfer
+from podbot.sandbox import ops, wire
 from podbot.sandbox.async_channel import AsyncAdapter, AsyncSocketChannel
-from podbot.sandbox.channel import closed_error
+from podbot.sandbox.channel import Call, Reply, closed_error
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
@@ -73,7 +74,7 @@ class AsyncSandbox:
                 raise
         return self
 
-    async def _run(self, op: Op[T]) -> T:
+    def _started(self) -> AsyncSocketChannel | AsyncAdapter:
         if self._channel is None:
             raise SandboxError(
                 "this sandbox was not started",
@@ -82,11 +83,15 @@ class AsyncSandbox:
             )
         if self.closed:
             raise closed_error()
+        return self._channel
+
+    async def _run(self, op: Op[T]) -> T:
+        channel = self._started()
         try:
             call = next(op)
             while True:
                 try:
-                    reply = await self._channel.call(call)
+                    reply = await channel.call(call)
                 except SandboxError as error:
                     call = op.throw(error)
                 else:
@@ -94,6 +99,26 @@ class AsyncSandbox:
         except StopIteration as stop:
             result: T = stop.value
             return result
+        finally:
+            op.close()  # a verb that was interrupted cleans up now, not when it is collected
+
+    async def _run_apart(self, op: Op[T]) -> T:
+        """Drive a verb that reads and writes the host's disk itself: its steps, in threads."""
+        channel = self._started()
+        reply: Reply | None = None
+        error: SandboxError | None = None
+        try:
+            while True:
+                step = await _finish(asyncio.to_thread(_advance, op, reply, error), None)
+                if isinstance(step, _Returned):
+                    return step.value
+                reply = error = None
+                try:
+                    reply = await channel.call(step)
+                except SandboxError as refusal:
+                    error = refusal
+        finally:
+            await _finish(asyncio.to_thread(op.close), None)
 
     # Commands and files
 
@@ -207,13 +232,17 @@ class AsyncSandbox:
 
     async def upload(self, source: Path, path: Path) -> TransferResult:
         """Copy a host file or folder in, to exactly ``path``."""
-        return await self._run(transfer.upload(source, ops.path_text(path)))
+        from podbot.sandbox import transfer
+
+        return await self._run_apart(transfer.upload(source, ops.path_text(path)))
 
     async def download(
-        self, path: Path, destination: Path, *, max_bytes: int = transfer.MAX_BYTES
+        self, path: Path, destination: Path, *, max_bytes: int = ops.DOWNLOAD_LIMIT
     ) -> TransferResult:
         """Copy a file or folder of the sandbox out, to exactly ``destination`` on the host."""
-        return await self._run(transfer.download(ops.path_text(path), destination, max_bytes))
+        from podbot.sandbox import transfer
+
+        return await self._run_apart(transfer.download(ops.path_text(path), destination, max_bytes))
 
     # Processes
 
@@ -303,7 +332,7 @@ class AsyncStream:
         return b"".join([chunk async for chunk in self])
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while chunk := await self.read(ops.wire.MAX_PAYLOAD):
+        while chunk := await self.read(wire.MAX_PAYLOAD):
             yield chunk
 
 
@@ -362,6 +391,21 @@ class AsyncProcess:
 
     def __repr__(self) -> str:
         return f"<AsyncProcess {self.number} {' '.join(self.argv)!r}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned(Generic[T]):
+    """What a verb came to; a thread's future cannot carry its StopIteration."""
+
+    value: T
+
+
+def _advance(op: Op[T], reply: Reply | None, error: SandboxError | None) -> Call | _Returned[T]:
+    try:
+        # A generator that has not begun takes None.
+        return op.send(cast(Reply, reply)) if error is None else op.throw(error)
+    except StopIteration as stop:
+        return _Returned(stop.value)
 
 
 async def _finish(work: Coroutine[object, object, T], undo: Callable[[T], None] | None) -> T:

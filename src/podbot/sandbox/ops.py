@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, TypeVar, cast
 
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
 from podbot.sandbox import wire
 from podbot.sandbox.channel import STALL_SECONDS, Call, Reply, visible
-from podbot.sandbox.limits import MIB, Limits
+from podbot.sandbox.limits import GIB, MIB, Limits
 from podbot.sandbox.values import (
     EntryKind,
     ExecResult,
@@ -36,6 +37,8 @@ PART = 512 * 1024
 """How much of a file travels in one frame."""
 READ_LIMIT = 64 * MIB
 """The most `read` and `edit` take unless told otherwise."""
+DOWNLOAD_LIMIT = 4 * GIB
+"""The most `download` takes unless told otherwise."""
 KINDS: frozenset[str] = frozenset({"file", "dir", "link", "fifo", "socket", "char", "block"})
 
 
@@ -67,7 +70,7 @@ def command(
         raise SandboxError("the command is empty", kind=Kind.INVALID, remedy="name a program")
     variables = None if env is None else dict(env)
     for word in (*words, *(variables or {}).keys(), *(variables or {}).values()):
-        if not isinstance(word, str) or "\0" in word:
+        if not is_native(word):
             raise SandboxError(
                 f"{word!r} cannot be part of a command: words are text without NUL",
                 kind=Kind.INVALID,
@@ -79,14 +82,23 @@ def command(
 
 def path_text(path: str | os.PathLike[str]) -> str:
     """A path as text; one with a NUL or nothing in it is refused here."""
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        text = os.fsdecode(text)
-    if not text or "\0" in text:
+    text = os.fsdecode(path)
+    if not text or not is_native(text):
         raise FileError(
             f"{text!r} is not a path", kind=Kind.BAD_PATH, remedy="paths are non-empty, without NUL"
         )
     return text
+
+
+def is_native(word: object) -> bool:
+    """Whether this is text that a kernel can be given: no NUL, no half characters."""
+    if not isinstance(word, str) or "\0" in word:
+        return False
+    try:
+        word.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def seconds(timeout: float | None, limits: Limits) -> float | None:
@@ -102,7 +114,14 @@ def seconds(timeout: float | None, limits: Limits) -> float | None:
 
 def content(data: bytes | bytearray | memoryview | str) -> memoryview:
     """Bytes to write; text is written as UTF-8."""
-    return memoryview(data.encode("utf-8") if isinstance(data, str) else data).cast("B")
+    try:
+        return memoryview(data.encode("utf-8") if isinstance(data, str) else data).cast("B")
+    except UnicodeEncodeError:
+        raise SandboxError(
+            "the text holds half a character (a lone surrogate)",
+            kind=Kind.INVALID,
+            remedy="pass bytes to write what is not text",
+        ) from None
 
 
 # Commands
@@ -116,7 +135,7 @@ def exec_(
     data = content(stdin or b"")
     args = cmd.args() | {"timeout": timeout, "max_output": limits.output}
     if len(data) > PART:
-        args["stdin_handle"] = yield from _send_parts("stdin_open", {}, data)
+        args["stdin_handle"] = yield from _spool(data)
         data = memoryview(b"")
     reply = yield Call(
         "exec", args, data,
@@ -138,13 +157,29 @@ def exec_(
     )
 
 
-def _send_parts(op: str, args: dict[str, object], data: memoryview) -> Op[int]:
-    """Open a guest-side handle and fill it part by part; gives the handle."""
-    reply = yield Call(op, args, data[:PART])
-    handle = reply.fields.number("handle", 1)
-    for start in range(PART, len(data), PART):
-        yield Call("handle_write", {"handle": handle}, data[start : start + PART])
+def _spool(data: memoryview) -> Op[int]:
+    """Leave bytes with the guest for a later request; gives their handle."""
+    parts = (data[start : start + PART] for start in range(0, len(data), PART))
+    handle, _ = yield from _send_parts("stdin_open", {}, parts)
     return handle
+
+
+def _send_parts(
+    op: str, args: dict[str, object], parts: Iterator[bytes | memoryview]
+) -> Op[tuple[int, int]]:
+    """Open a guest-side handle and fill it part by part; gives the handle and the size."""
+    first = next(parts)
+    size = len(first)
+    reply = yield Call(op, args, first)
+    handle = reply.fields.number("handle", 1)
+    try:
+        for part in parts:
+            size += len(part)
+            yield Call("handle_write", {"handle": handle}, part)
+    except OSError:  # reading on the host failed: the guest throws the half away
+        yield Call("handle_close", {"handle": handle})
+        raise
+    return handle, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +236,7 @@ def feed(process: int, data: bytes | str, close: bool) -> Op[None]:
     for start in range(0, len(view) or 1, PART):
         part = view[start : start + PART]
         last = start + PART >= len(view)
-        args = {"process": process, "close": close and last}
+        args: dict[str, object] = {"process": process, "close": close and last}
         yield Call("input", args, part, patience=None, cancel=True)
 
 
@@ -260,7 +295,7 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
     data = content(code)
     args: dict[str, object] = {"timeout": timeout, "max_output": limits.output}
     if len(data) > PART:
-        args["code_handle"] = yield from _send_parts("stdin_open", {}, data)
+        args["code_handle"] = yield from _spool(data)
         data = memoryview(b"")
     reply = yield Call(
         "python", args, data,
@@ -307,26 +342,40 @@ def python_restart() -> Op[None]:
 def read(path: str, offset: int, size: int | None, max_bytes: int) -> Op[bytes]:
     """The bytes of a regular file."""
     path = path_text(path)
+    if offset < 0 or max_bytes < 0 or (size is not None and size < 0):
+        raise FileError("offset, size and max_bytes count bytes from zero up", kind=Kind.INVALID)
+    parts: list[bytes | bytearray] = []
     want = max_bytes + 1 if size is None else size
-    reply = yield Call("read", {"path": path, "offset": offset, "size": min(want, PART)})
-    parts, got = [bytes(reply.payload)], len(reply.payload)
-    handle = reply.fields.optional_number("handle", 1)
-    while handle is not None:
-        if got >= want:
-            yield Call("handle_close", {"handle": handle})
-            break
-        reply = yield Call("handle_read", {"handle": handle, "size": min(want - got, PART)})
-        parts.append(bytes(reply.payload))
-        got += len(reply.payload)
-        if not reply.payload:
-            break  # the guest closed the handle at the end of the file
+    got = yield from read_into(path, parts.append, offset, want)
     if size is None and got > max_bytes:
         raise FileError(
             f"{visible(path)} is larger than {max_bytes} bytes",
             kind=Kind.TOO_LARGE,
             remedy="read it in pieces (offset=, size=), raise max_bytes=, or download() it",
         )
-    return b"".join(parts)
+    return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def read_into(
+    path: str, sink: Callable[[bytes | bytearray], object], offset: int, want: int
+) -> Op[int]:
+    """Hand at most ``want`` bytes of a file to ``sink``, part by part; gives how many."""
+    size = min(want, PART)
+    reply = yield Call("read", {"path": path, "offset": offset, "size": size}, max_reply=size)
+    sink(reply.payload)
+    got = len(reply.payload)
+    handle = reply.fields.optional_number("handle", 1)
+    while handle is not None:
+        size = min(want - got, PART)
+        if size <= 0:
+            yield Call("handle_close", {"handle": handle})
+            break
+        reply = yield Call("handle_read", {"handle": handle, "size": size}, max_reply=size)
+        if not reply.payload:
+            break  # the guest closed the handle at the end of the file
+        sink(reply.payload)
+        got += len(reply.payload)
+    return got
 
 
 WriteMode = Literal["replace", "create", "append"]
@@ -335,12 +384,24 @@ WriteMode = Literal["replace", "create", "append"]
 def write(path: str, data: bytes | str, mode: WriteMode, permissions: int | None) -> Op[None]:
     """Write a file whole, or add to its end. Folders on the way are made."""
     view = content(data)
-    args: dict[str, object] = {"path": path_text(path), "mode": mode, "permissions": permissions}
-    if len(view) <= PART:
-        yield Call("write", args, view)
-        return
-    handle = yield from _send_parts("write_open", args, view)
+    parts = (view[start : start + PART] for start in range(0, len(view), PART))
+    yield from write_from(path_text(path), parts, mode, permissions)
+
+
+def write_from(
+    path: str, parts: Iterator[bytes | memoryview], mode: WriteMode, permissions: int | None
+) -> Op[int]:
+    """Write what ``parts`` gives, of at most `PART` bytes each; gives how many bytes."""
+    if permissions is not None and not 0 <= permissions <= 0o7777:
+        raise FileError(f"mode {permissions:o} is not a file mode", kind=Kind.INVALID)
+    args: dict[str, object] = {"path": path, "mode": mode, "permissions": permissions}
+    first, second = next(parts, b""), next(parts, None)
+    if second is None:
+        yield Call("write", args, first)
+        return len(first)
+    handle, size = yield from _send_parts("write_open", args, chain((first, second), parts))
     yield Call("write_done", {"handle": handle})
+    return size
 
 
 def edit(path: str, old: bytes | str, new: bytes | str, replace_all: bool) -> Op[int]:

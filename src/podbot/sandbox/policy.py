@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from podbot.errors import Kind, SandboxError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Network = Literal["none", "host"]
 

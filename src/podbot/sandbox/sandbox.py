@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from podbot.errors import Kind, SandboxError
-from podbot.sandbox import ops, transfer
+from podbot.sandbox import ops, wire
 from podbot.sandbox.channel import Channel, SocketChannel
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
@@ -88,6 +88,8 @@ class Sandbox:
         except StopIteration as stop:
             result: T = stop.value
             return result
+        finally:
+            op.close()  # a verb that was interrupted cleans up now, not when it is collected
 
     # Commands and files
 
@@ -245,10 +247,12 @@ class Sandbox:
 
         Links are copied as links; FIFOs, sockets and devices are left out and listed.
         """
+        from podbot.sandbox import transfer
+
         return self._run(transfer.upload(source, ops.path_text(path)))
 
     def download(
-        self, path: Path, destination: Path, *, max_bytes: int = transfer.MAX_BYTES
+        self, path: Path, destination: Path, *, max_bytes: int = ops.DOWNLOAD_LIMIT
     ) -> TransferResult:
         """Copy a file or folder of the sandbox out, to exactly ``destination`` on the host.
 
@@ -256,6 +260,8 @@ class Sandbox:
         descriptor below the destination, links that lead out of it are left out and listed, so
         are special files, and setuid bits are dropped. Raises kind ``exists``, ``too_large``.
         """
+        from podbot.sandbox import transfer
+
         return self._run(transfer.download(ops.path_text(path), destination, max_bytes))
 
     # Processes
@@ -347,7 +353,7 @@ class Stream:
         return b"".join(self)
 
     def __iter__(self) -> Iterator[bytes]:
-        while chunk := self.read(ops.wire.MAX_PAYLOAD):
+        while chunk := self.read(wire.MAX_PAYLOAD):
             yield chunk
 
 
