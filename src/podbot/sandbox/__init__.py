@@ -11,8 +11,9 @@ public API; modules below are not.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from podbot.errors import FileError, GuestLostError, Kind, LaunchError, PodbotError, SandboxError
-from podbot.sandbox.async_sandbox import AsyncProcess, AsyncSandbox
 from podbot.sandbox.launcher import Launched, Launcher, find
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Terminal
@@ -28,9 +29,15 @@ from podbot.sandbox.values import (
     TransferResult,
 )
 
+if TYPE_CHECKING:
+    from podbot.sandbox.async_memory import AsyncMemorySandbox
+    from podbot.sandbox.async_sandbox import AsyncProcess, AsyncSandbox
+    from podbot.sandbox.memory import MemorySandbox
+
 __all__ = [
     "DEFAULT_ENVIRONMENT",
     "DEFAULT_HIDDEN",
+    "AsyncMemorySandbox",
     "AsyncProcess",
     "AsyncSandbox",
     "ExecResult",
@@ -45,6 +52,7 @@ __all__ = [
     "Launched",
     "Launcher",
     "Limits",
+    "MemorySandbox",
     "PodbotError",
     "Policy",
     "Process",
@@ -56,6 +64,26 @@ __all__ = [
     "open",
     "open_async",
 ]
+
+# Found when first used: asyncio and subprocess would double the time of importing this module.
+_LAZY = {
+    "AsyncMemorySandbox": "podbot.sandbox.async_memory",
+    "AsyncProcess": "podbot.sandbox.async_sandbox",
+    "AsyncSandbox": "podbot.sandbox.async_sandbox",
+    "MemorySandbox": "podbot.sandbox.memory",
+}
+
+# Hidden from type checkers, or every misspelt name would be an object to them.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value: object = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = value  # found at once the next time
+        return value
 
 
 def open(backend: str = "overlay", **options: object) -> Sandbox:
@@ -69,4 +97,6 @@ def open(backend: str = "overlay", **options: object) -> Sandbox:
 
 def open_async(backend: str = "overlay", **options: object) -> AsyncSandbox:
     """The async twin of `open`: await it, or use it in ``async with``."""
+    from podbot.sandbox.async_sandbox import AsyncSandbox
+
     return AsyncSandbox(find(backend)(**options))
