@@ -1,8 +1,8 @@
 """How podbot starts a Python of its own: the guest, and the overlay's zygote.
 
 Isolated and without ``site``: nothing of the user's environment, current folder or ``.pth`` files
-gets into a process that builds sandboxes, and it starts in half the time. The modules are found
-by their folder, not as part of the package, so that nothing else is imported.
+gets into a process that builds sandboxes, and it starts in half the time. The packages around the
+module are stand-ins without their ``__init__``, so that nothing else is imported.
 """
 
 from __future__ import annotations
@@ -14,12 +14,26 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+_START = """
+import sys
+for name, path in {packages!r}:
+    package = sys.modules[name] = type(sys)(name)
+    package.__path__ = [path]
+from {package} import {module}
+{module}.main()
+"""
 
 
-def command(module: str, folder: Path, *arguments: str) -> list[str]:
-    """The command line that runs ``module.main()`` from a folder of this package."""
-    code = f"import sys; sys.path.append({str(folder)!r}); import {module}; {module}.main()"
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs ``main()`` of a module below ``podbot``."""
+    *parents, name = module.split(".")
+    packages = [
+        (".".join(parents[:depth]), str(_PACKAGE.joinpath(*parents[1:depth])))
+        for depth in range(1, len(parents) + 1)
+    ]
+    code = _START.format(packages=packages, package=".".join(parents), module=name)
     # Coverage starts itself through `site`; when it measures, let it.
     flags = ["-I"] if measured() else ["-I", "-S"]
     return [sys.executable, *flags, "-c", code, *arguments]

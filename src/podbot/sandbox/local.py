@@ -57,7 +57,7 @@ class LocalLauncher:
         ours, theirs = socket.socketpair()
         try:
             guest = subprocess.Popen(
-                interpreter.command("guest", interpreter.HERE, str(theirs.fileno())),
+                interpreter.command("podbot.sandbox.guest", str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",

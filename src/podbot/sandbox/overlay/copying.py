@@ -1,0 +1,104 @@
+"""The fallback for targets an overlay cannot serve: a whole copy, reflinked where that works.
+
+Used when mounts lie below the target (an overlay would show their empty mount points: half a
+view), or when the kernel refuses (the layer or the target on a file system it will not take). The
+caller says in the guarantees that it was used.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from podbot.errors import Kind, LaunchError
+from podbot.sandbox.limits import GIB, Limits
+from podbot.sandbox.overlay.hiding import is_below
+
+DEFAULT_BYTES = 2 * GIB
+MAX_ENTRIES = 200_000
+_FICLONE = 0x40049409
+
+
+def needed(targets: tuple[str, ...]) -> str | None:
+    """Why these targets must be copied, if we know before trying."""
+    for place in mount_points():
+        for target in targets:
+            if is_below(place, target):
+                return f"{place} is a mount below the target {target}"
+    return None
+
+
+def mount_points() -> list[str]:
+    """Where something is mounted, for this process."""
+    found = []
+    with open("/proc/self/mountinfo", "rb") as table:
+        for line in table:
+            place = line.split(b" ", 5)[4]
+            if b"\\" in place:  # octal escapes for blanks, newlines and backslashes
+                place = place.decode("unicode_escape").encode("latin-1")
+            found.append(os.fsdecode(place))
+    return found
+
+
+def copy(source: str, destination: Path, limits: Limits) -> None:
+    """Copy a target into a layer: links as links, modes and times kept, mounts followed."""
+    budget = _Budget(source, limits.disk or DEFAULT_BYTES)
+    try:
+        _copy_folder(os.fsencode(source), os.fsencode(destination), budget)
+    except OSError as error:
+        raise LaunchError(
+            f"copying {source} failed: {error}",
+            kind=Kind.DISK_FULL if error.errno == errno.ENOSPC else Kind.LAYER_FAILED,
+            remedy="free some space, or choose a smaller target",
+        ) from None
+
+
+class _Budget:
+    def __init__(self, source: str, limit: int):
+        self._source, self._limit = source, limit
+        self._bytes = self._entries = 0
+
+    def spend(self, size: int) -> None:
+        self._bytes += size
+        self._entries += 1
+        if self._bytes > self._limit or self._entries > MAX_ENTRIES:
+            raise LaunchError(
+                f"{self._source} must be copied, as an overlay cannot serve it here, and it is "
+                f"larger than {self._limit} bytes or {MAX_ENTRIES} entries",
+                kind=Kind.TARGET_TOO_LARGE,
+                remedy="choose a smaller target, unmount what lies below it, "
+                "or raise Limits(disk=…)",
+            )
+
+
+def _copy_folder(source: bytes, destination: bytes, budget: _Budget) -> None:
+    os.makedirs(destination, exist_ok=True)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            target = os.path.join(destination, entry.name)
+            facts = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(facts.st_mode):
+                budget.spend(0)
+                _copy_folder(entry.path, target, budget)
+            elif stat.S_ISLNK(facts.st_mode):
+                budget.spend(0)
+                os.symlink(os.readlink(entry.path), target)
+                shutil.copystat(entry.path, target, follow_symlinks=False)
+            elif stat.S_ISREG(facts.st_mode):
+                budget.spend(facts.st_size)
+                _copy_file(entry.path, target)
+            # FIFOs, sockets and devices mean nothing in a copy.
+    shutil.copystat(source, destination)
+
+
+def _copy_file(source: bytes, destination: bytes) -> None:
+    with open(source, "rb") as reading, open(destination, "xb") as writing:
+        try:
+            fcntl.ioctl(writing, _FICLONE, reading.fileno())  # shares blocks on btrfs and xfs
+        except OSError:
+            shutil.copyfileobj(reading, writing, 1 << 20)
+    shutil.copystat(source, destination)

@@ -1,0 +1,371 @@
+"""The overlay backend: a copy-on-write view of chosen folders, really closed, no privileges needed.
+
+This module decides; `setup.py` does. It checks the targets, makes the layer, plans the mounts,
+has the zygote fork the guest, and says what is enforced on this host and by what.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from podbot.errors import Kind, LaunchError, SandboxError
+from podbot.sandbox import interpreter, wire
+from podbot.sandbox.async_sandbox import AsyncSandbox
+from podbot.sandbox.channel import launch_failure
+from podbot.sandbox.launcher import Launched
+from podbot.sandbox.limits import GIB, Limits
+from podbot.sandbox.local import existing_folder
+from podbot.sandbox.overlay import cgroups, copying, hiding, kernel, layers, owner, report, watcher
+from podbot.sandbox.overlay.cgroups import Group
+from podbot.sandbox.overlay.hiding import is_below
+from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.overlay.setup import Bind, Overlay, Plan
+from podbot.sandbox.policy import Policy
+from podbot.sandbox.sandbox import Sandbox
+
+PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}  # noqa: S108 - what we cover
+UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
+TMP_SIZE = 2 * GIB
+READY_SECONDS = 60.0
+
+Target = str | os.PathLike[str]
+
+
+class OverlayLauncher:
+    """Starts an overlay sandbox over one or several folders.
+
+    ``target``: a folder, or several; default the current one. The first is the working folder.
+    ``discard``: remove the layer at close; else it stays when it holds changes.
+    """
+
+    name = "overlay"
+
+    def __init__(
+        self,
+        target: Target | Sequence[Target] | None = None,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        discard: bool = False,
+    ):
+        single = target is None or isinstance(target, str | bytes | os.PathLike)
+        self.targets: tuple[Target, ...] = (
+            (os.getcwd() if target is None else target,) if single else tuple(target)  # type: ignore[arg-type]  # narrowed by `single`
+        )
+        self.policy = policy or Policy()
+        self.limits = limits or Limits()
+        self.discard = discard
+        self.layer: Layer | None = None
+
+    def launch(self) -> Launched:
+        """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
+        if kernel.MACHINE not in ("x86_64", "aarch64"):
+            raise LaunchError(
+                f"the overlay backend does not know the machine {kernel.MACHINE}",
+                kind=Kind.UNSUPPORTED,
+                remedy="use a container backend",
+            )
+        view = _View.of(self.targets, self.policy)
+        reason = copying.needed(view.targets)
+        if reason is None:
+            try:
+                return self._start(view, "overlay", None)
+            except LaunchError as error:
+                if error.kind is not Kind.OVERLAY_REFUSED:
+                    raise
+                reason = error.message
+        return self._start(view, "copy", reason)
+
+    def _start(self, view: _View, method: str, reason: str | None) -> Launched:
+        layer, lock = layers.create(view.targets, method, view.home_layer is not None)
+        self.layer = layer
+        group = cgroups.NO_GROUP
+        ours, theirs = socket.socketpair()
+        number = None
+        try:
+            if method == "copy":
+                for index, target in enumerate(view.targets):
+                    copying.copy(target, layer.upper(index), self.limits)
+            group = cgroups.create(self.limits)
+            plan = self._plan(view, layer, group, method)
+            zygote = owner.zygote()
+            number = zygote.start(plan, theirs, lock)
+            theirs.close()
+            await_ready(ours)
+        except BaseException as error:
+            ours.close()
+            theirs.close()
+            os.close(lock)
+            if number is not None:
+                zygote.end(number)
+            group.remove()
+            layers.remove(layer.path)
+            if isinstance(error, OSError) and not isinstance(error, LaunchError):
+                raise LaunchError(
+                    f"the sandbox could not be started: {error}", kind=Kind.LAUNCH_FAILED
+                ) from error
+            raise
+        os.close(lock)  # the zygote's copy keeps the layer locked while the sandbox lives
+        running = _Running(layer, group, zygote, number, self.discard)
+        if self.limits.disk is not None:
+            running.watch(self.limits.disk)
+        return Launched(
+            workdir=view.targets[0],
+            guarantees=report.guarantees(self.policy, self.limits, group, reason),
+            end=running.end,
+            connection=ours,
+            config={
+                "workdir": view.targets[0],
+                "root": "/",
+                "env": self.policy.environment_inside(Path(view.home or "/tmp")),  # noqa: S108
+                "python": self.policy.python,
+                "rg": interpreter.ripgrep(),
+            },
+            died=running.reason,
+            notes=report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason),
+        )
+
+    def _plan(self, view: _View, layer: Layer, group: Group, method: str) -> Plan:
+        overlays: list[Overlay] = []
+        binds: list[Bind] = []
+        for index, target in enumerate(view.targets):
+            upper = str(layer.upper(index))
+            if method == "copy":
+                binds.append({"source": upper, "at": target, "writable": True})
+            else:
+                work = str(layer.path / f"{index}.work")
+                overlays.append(view.overlay(target, upper, work))
+        if view.home_layer is not None:
+            upper, work = str(layer.path / "home.upper"), str(layer.path / "home.work")
+            overlays.append(view.overlay(view.home_layer, upper, work))
+        for parent, template in view.hiding.parents.items():
+            overlays.append({"at": parent, "lower": [template, parent], "upper": None, "work": None})
+        for path in self.policy.writable:
+            real = str(Path(path).expanduser().resolve())
+            binds.append({"source": real, "at": real, "writable": True})
+        empty = view.empty_folder
+        if not any(is_below(str(layer.path), folder) for folder in PRIVATE):
+            binds.append({"source": empty, "at": str(layer.path.parent), "writable": False})
+        private = {path: mode for path, mode in PRIVATE.items() if os.path.isdir(path)}
+        writable = [*private, "/dev", *view.targets]
+        writable += [view.home_layer] if view.home_layer else []
+        writable += [bind["at"] for bind in binds if bind["writable"]]
+        return {
+            "uid": os.getuid(),
+            "gid": os.getgid(),
+            "network": self.policy.network,
+            "overlays": overlays,
+            "binds": binds,
+            "private": private,
+            "writable": list(dict.fromkeys(writable)),
+            "cgroups": [str(folder) for folder in group.folders],
+            "rlimits": report.rlimits(self.limits, group),
+            "tmp_size": TMP_SIZE,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the sandbox will see: checked targets, the home, and how secrets are hidden."""
+
+    targets: tuple[str, ...]
+    home: str | None
+    home_layer: str | None
+    hiding: hiding.Hiding
+    empty_folder: str
+
+    @classmethod
+    def of(cls, given: tuple[Target, ...], policy: Policy) -> _View:
+        targets = _checked(given)
+        home = _home()
+        # A target that holds the home, or is it, makes the home reviewed instead of thrown away.
+        covered = home is None or any(home == t or is_below(home, t) for t in targets)
+        home_layer = None if covered else home
+        hidden = policy.hidden_paths(Path(home or "/nonexistent"))
+        for target in targets:
+            for path in hidden:
+                if target == path or is_below(target, path):
+                    raise LaunchError(
+                        f"target {target} lies in {path}, which the policy hides",
+                        kind=Kind.TARGET_REFUSED,
+                        remedy=f"add {path!r} to Policy.readable if the work needs it",
+                    )
+        overlaid = [*targets, *([home_layer] if home_layer else [])]
+        found = hiding.arrange(hidden, overlaid, [*PRIVATE, *UNREACHABLE])
+        empty = layers.root() / "templates" / "empty"
+        empty.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return cls(targets, home, home_layer, found, str(empty))
+
+    def overlay(self, at: str, upper: str, work: str) -> Overlay:
+        """The overlay over one folder, with what hides beneath it in between."""
+        template = self.hiding.templates.get(at)
+        lower = [template, at] if template else [at]
+        return {"at": at, "lower": lower, "upper": upper, "work": work}
+
+
+def _home() -> str | None:
+    """The user's home as a real folder, or None if there is none worth the name."""
+    try:
+        home = str(Path.home().resolve(strict=True))
+    except (OSError, RuntimeError):
+        return None
+    return home if os.path.isdir(home) and home != "/" else None
+
+
+def _checked(given: tuple[Target, ...]) -> tuple[str, ...]:
+    if not given:
+        raise LaunchError("no target was given", kind=Kind.INVALID, remedy="name a folder")
+    targets = [str(existing_folder(target)) for target in given]
+    for index, target in enumerate(targets):
+        if target == "/" or any(target == p or is_below(target, p) for p in UNREACHABLE):
+            raise LaunchError(
+                f"{target} cannot be a target",
+                kind=Kind.TARGET_REFUSED,
+                remedy="choose a folder of files, such as a project",
+            )
+        if target in PRIVATE:
+            raise LaunchError(
+                f"{target} itself is private to each sandbox",
+                kind=Kind.TARGET_REFUSED,
+                remedy="choose a folder below it",
+            )
+        for other in targets[:index]:
+            if other == target or is_below(target, other) or is_below(other, target):
+                raise LaunchError(
+                    f"the targets {other} and {target} overlap",
+                    kind=Kind.TARGET_REFUSED,
+                    remedy="name only the outer one",
+                )
+        if is_below(str(layers.root()), target) or str(layers.root()) == target:
+            raise LaunchError(
+                f"the layers lie below the target {target}",
+                kind=Kind.TARGET_REFUSED,
+                remedy=f"set {layers.ROOT_VARIABLE} to a folder outside of it",
+            )
+    return tuple(targets)
+
+
+class _Running:
+    """A live overlay sandbox, and how to end it."""
+
+    def __init__(
+        self, layer: Layer, group: Group, zygote: owner.ZygoteOwner, number: int, discard: bool
+    ):
+        self._layer, self._group = layer, group
+        self._zygote, self._number = zygote, number
+        self._discard = discard
+        self._watcher: watcher.DiskWatcher | None = None
+        self._ended = False
+
+    def watch(self, limit: int) -> None:
+        """Mind how much the layer holds."""
+        self._watcher = watcher.DiskWatcher(self._layer.path, limit, self._kill)
+
+    def _kill(self) -> None:
+        self._zygote.end(self._number)
+
+    def end(self) -> None:
+        """Kill all of it, then tidy up; a layer with changes stays unless told otherwise."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._watcher is not None:
+            self._watcher.stop()
+        self._zygote.end(self._number)
+        self._group.remove()
+        if self._discard or self._layer.empty:
+            layers.remove(self._layer.path)
+        else:
+            self._layer.drop_scratch()
+
+    def reason(self) -> SandboxError | None:
+        """Why the guest is gone, if we know."""
+        if self._watcher is not None and self._watcher.tripped:
+            return SandboxError(
+                f"the sandbox wrote more than its disk limit of {self._watcher.limit} bytes",
+                kind=Kind.DISK_LIMIT,
+                remedy="raise Limits(disk=…); what it wrote is kept in its layer",
+            )
+        return None
+
+
+def await_ready(line: socket.socket) -> None:
+    """Wait until the sandbox stands, or raise what its set-up says went wrong."""
+    line.settimeout(READY_SECONDS)
+    try:
+        head_size, _ = wire.HEADER.unpack(_exactly(line, wire.HEADER.size))
+        if head_size > wire.MAX_HEAD:
+            raise wire.broken("its first word is too long")
+        head = json.loads(_exactly(line, head_size))
+    except TimeoutError:
+        raise LaunchError(
+            f"the sandbox was not ready after {READY_SECONDS:.0f} s",
+            kind=Kind.GUEST_UNRESPONSIVE,
+            remedy="look for a hanging mount (NFS, FUSE) on this host",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise LaunchError(
+            f"the sandbox ended before it was ready: {error}",
+            kind=Kind.LAUNCH_FAILED,
+            remedy="run `podbot doctor`",
+        ) from None
+    error = head.get("error")
+    if error is not None:
+        failure = launch_failure(error)
+        raise LaunchError(failure.message, kind=failure.kind, remedy=failure.remedy)
+
+
+def _exactly(line: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = line.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("it hung up")
+        data += part
+    return data
+
+
+class OverlaySandbox(Sandbox):
+    """A sandbox of the overlay backend; see `OverlayLauncher` for the parameters.
+
+    ``layer`` is where its changes are, and stays usable after `close`.
+    """
+
+    def __init__(
+        self,
+        target: Target | Sequence[Target] | None = None,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        discard: bool = False,
+    ):
+        launcher = OverlayLauncher(target, policy=policy, limits=limits, discard=discard)
+        super().__init__(launcher)
+        assert launcher.layer is not None
+        self.layer: Layer = launcher.layer
+
+
+class AsyncOverlaySandbox(AsyncSandbox):
+    """The async twin of `OverlaySandbox`."""
+
+    def __init__(
+        self,
+        target: Target | Sequence[Target] | None = None,
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        discard: bool = False,
+    ):
+        super().__init__(OverlayLauncher(target, policy=policy, limits=limits, discard=discard))
+
+    @property
+    def layer(self) -> Layer:
+        """Where its changes are; usable after `close` too."""
+        assert isinstance(self._launcher, OverlayLauncher)
+        assert self._launcher.layer is not None, "not started"
+        return self._launcher.layer

@@ -1,0 +1,262 @@
+"""Layers on disk: where a sandbox's writes go, kept until someone discards them.
+
+A layer is a folder of its own below the layer root: ``layer.json`` (what it is; locked while its
+sandbox lives), ``N.upper`` and ``N.work`` for each target, ``home.*`` for the throw-away home. The
+root lies outside of every target (the kernel refuses overlapping layers), is private to the user,
+and is covered inside sandboxes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from podbot.errors import Kind, LaunchError, SandboxError
+
+META = "layer.json"
+ROOT_VARIABLE = "PODBOT_LAYERS"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer. ``targets`` are the folders it lies over, in the order of its parts."""
+
+    path: Path
+    targets: tuple[str, ...]
+    created: float
+    owner: int
+    method: str
+
+    @property
+    def id(self) -> str:
+        """Its name, unique on this machine."""
+        return self.path.name
+
+    def upper(self, index: int) -> Path:
+        """Where the changes to one target are."""
+        return self.path / f"{index}.upper"
+
+    @property
+    def live(self) -> bool:
+        """Whether a sandbox uses it now."""
+        try:
+            with _locked(self.path / META):
+                return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was written to any target."""
+        if self.method != "overlay":
+            return False
+        for index in range(len(self.targets)):
+            try:
+                with os.scandir(self.upper(index)) as entries:
+                    if next(entries, None) is not None:
+                        return False
+            except FileNotFoundError:
+                continue
+        return True
+
+    def discard(self) -> None:
+        """Remove it for good. Refused while its sandbox lives (kind ``invalid``)."""
+        if self.live:
+            raise SandboxError(
+                f"layer {self.id} is in use",
+                kind=Kind.INVALID,
+                remedy="close its sandbox first",
+            )
+        remove(self.path)
+
+    def drop_scratch(self) -> None:
+        """Remove what is not part of the changes: the home's layer and work folders."""
+        for entry in os.listdir(self.path):
+            if entry.startswith("home.") or entry.endswith(".work"):
+                remove(self.path / entry)
+
+
+def root() -> Path:
+    """The folder that holds this user's layers; made, and checked to be ours alone.
+
+    ``$PODBOT_LAYERS``, else ``/var/lib/podbot/layers`` for root, else ``/var/tmp/podbot-UID``:
+    outside of every home, because a layer may not lie below what it covers.
+    """
+    chosen = os.environ.get(ROOT_VARIABLE)
+    uid = os.getuid()
+    if chosen:
+        path = Path(chosen)
+    elif uid == 0:
+        path = Path("/var/lib/podbot/layers")
+    else:
+        path = Path(f"/var/tmp/podbot-{uid}")  # noqa: S108 - checked below to be ours
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = os.lstat(path)
+    except OSError as error:
+        raise LaunchError(
+            f"the layer folder {path} cannot be made: {error.strerror}",
+            kind=Kind.DISK_FULL if error.errno == errno.ENOSPC else Kind.LAYER_FAILED,
+            remedy=f"set {ROOT_VARIABLE} to a folder you own on a local disk",
+        ) from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
+        raise LaunchError(
+            f"the layer folder {path} is not a folder of yours",
+            kind=Kind.LAYER_FAILED,
+            remedy=f"remove it, or set {ROOT_VARIABLE} to a folder you own",
+        )
+    if found.st_mode & 0o077:
+        os.chmod(path, 0o700)
+    return path.resolve()
+
+
+def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, int]:
+    """A new layer and its lock, which marks it as live until the descriptor is closed."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    path = root() / f"{stamp}-{secrets.token_hex(4)}"
+    layer = Layer(path, targets, time.time(), os.getpid(), method)
+    try:
+        os.mkdir(path, 0o700)
+        # Locked before it has a name that `found` looks for: a sweep never sees it unlocked.
+        lock = os.open(path / ".new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            meta = {
+                "version": 1, "targets": list(targets), "created": layer.created,
+                "owner": layer.owner, "method": method,
+            }  # fmt: skip
+            os.write(lock, json.dumps(meta).encode("ascii"))
+            for name in [str(index) for index in range(len(targets))] + ["home"] * home:
+                if method == "overlay" or name == "home":
+                    os.mkdir(path / f"{name}.work", 0o700)
+                os.mkdir(path / f"{name}.upper", 0o700)
+            os.rename(path / ".new", path / META)
+        except BaseException:
+            os.close(lock)
+            raise
+    except OSError as error:
+        remove(path)
+        raise LaunchError(
+            f"a layer cannot be made in {path.parent}: {error.strerror}",
+            kind=_KINDS.get(error.errno or 0, Kind.LAYER_FAILED),
+            remedy=f"free some space or descriptors, or set {ROOT_VARIABLE} to another disk",
+        ) from None
+    return layer, lock
+
+
+_KINDS = {
+    errno.ENOSPC: Kind.DISK_FULL,
+    errno.EDQUOT: Kind.DISK_FULL,
+    errno.EMFILE: Kind.OUT_OF_DESCRIPTORS,
+    errno.ENFILE: Kind.OUT_OF_DESCRIPTORS,
+}
+
+
+def found() -> list[Layer]:
+    """Every whole layer of this user, oldest first, live ones too."""
+    layers = []
+    for entry in sorted(root().iterdir()):
+        try:
+            meta = json.loads((entry / META).read_bytes())
+            layers.append(
+                Layer(
+                    entry, tuple(meta["targets"]), float(meta["created"]), int(meta["owner"]),
+                    str(meta["method"]),
+                )  # fmt: skip
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # half-made, a template, or not ours: `sweep` looks at those
+    return layers
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did: layers removed, kept because they hold changes, and still in use."""
+
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+    live: tuple[str, ...]
+
+
+HALF_MADE_AGE = 60.0
+
+
+def sweep(dry_run: bool = False) -> Swept:
+    """Remove what dead sandboxes left that holds no change: never a live one, never a change.
+
+    Half-made layers go once they are a minute old and nobody holds their lock.
+    """
+    removed, kept, live = [], [], []
+    whole = {layer.id: layer for layer in found()}
+    for entry in sorted(root().iterdir()):
+        layer = whole.get(entry.name)
+        if layer is None:
+            if _is_abandoned(entry):
+                removed.append(entry.name)
+                if not dry_run:
+                    remove(entry)
+        elif layer.live:
+            live.append(layer.id)
+        elif layer.empty:
+            removed.append(layer.id)
+            if not dry_run:
+                remove(entry)
+        else:
+            kept.append(layer.id)
+            if not dry_run:
+                layer.drop_scratch()
+    return Swept(tuple(removed), tuple(kept), tuple(live))
+
+
+def _is_abandoned(entry: Path) -> bool:
+    if entry.name == "templates" or not entry.is_dir() or entry.is_symlink():
+        return False
+    try:
+        if time.time() - os.lstat(entry).st_mtime < HALF_MADE_AGE:
+            return False
+        with _locked(entry / ".new"):
+            return True
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock for a moment; `BlockingIOError` if someone else has it."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def remove(path: Path) -> None:
+    """Remove a tree of ours. Overlay leaves work folders of mode 000, guests may leave worse."""
+
+    def open_up(_function: object, name: str, _error: object) -> None:
+        for place in (os.path.dirname(name), name):
+            with contextlib.suppress(OSError):
+                if stat.S_ISDIR(os.lstat(place).st_mode):
+                    os.chmod(place, 0o700)
+        if os.path.isdir(name) and not os.path.islink(name):
+            shutil.rmtree(name, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+    shutil.rmtree(path, onerror=open_up)

@@ -1,0 +1,122 @@
+"""The host's handle on its zygote: one a process, started when first needed.
+
+A fork of the host (multiprocessing, pytest-xdist) must not share it: the child lets go of its
+copy and starts its own. If the zygote dies, its sandboxes die with it and the next one starts
+anew.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import threading
+from itertools import count
+
+from podbot.errors import Kind, LaunchError
+from podbot.sandbox import interpreter
+from podbot.sandbox.overlay.setup import Plan
+
+END_SECONDS = 10.0
+
+
+class ZygoteOwner:
+    """A running zygote and the line to it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        command = interpreter.command(
+            "podbot.sandbox.overlay.zygote", str(theirs.fileno()), str(os.getpid())
+        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                env=interpreter.environment(),
+                start_new_session=True,  # Ctrl-C at a terminal is for the host to handle
+            )
+        except OSError as error:
+            ours.close()
+            raise LaunchError(
+                f"the sandbox starter did not start: {error}", kind=Kind.LAUNCH_FAILED
+            ) from error
+        finally:
+            theirs.close()
+        self._control = ours
+        self._control.settimeout(END_SECONDS)
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self._ended: set[int] = set()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the zygote still runs."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def start(self, plan: Plan, line: socket.socket, lock: int) -> int:
+        """Have it fork a guest that serves ``line``; gives the number to end it with."""
+        with self._lock:
+            number = next(self._numbers)
+            data = json.dumps({"op": "start", "number": number, "plan": plan}).encode("ascii")
+            fds = array.array("i", [line.fileno(), lock])
+            self._control.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            return number
+
+    def end(self, number: int) -> None:
+        """Kill a guest and all of its sandbox; returns when they are dead."""
+        with self._lock:
+            try:
+                self._control.send(json.dumps({"op": "end", "number": number}).encode("ascii"))
+                while number not in self._ended:
+                    data = self._control.recv(4096)
+                    if not data:
+                        return  # the zygote died, and its children with it
+                    self._ended.add(json.loads(data)["ended"])
+                self._ended.discard(number)
+            except OSError:
+                return  # likewise
+
+    def let_go(self) -> None:
+        """In a fork: close our copy of the line, so that the owner's end is noticed."""
+        self._control.close()
+
+    def stop(self) -> None:
+        """End the zygote and every sandbox it holds."""
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+
+
+_owner: ZygoteOwner | None = None
+_guard = threading.Lock()
+
+
+def zygote() -> ZygoteOwner:
+    """This process's zygote, started or replaced as needed."""
+    global _owner
+    with _guard:
+        if _owner is None or not _owner.alive:
+            _owner = ZygoteOwner()
+        return _owner
+
+
+def _forget_in_child() -> None:
+    global _owner, _guard
+    _guard = threading.Lock()
+    if _owner is not None:
+        _owner.let_go()
+        _owner = None
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,133 @@
+"""What an overlay sandbox enforces on this host, said as data, and what a person should know."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from podbot.sandbox.limits import Limits
+from podbot.sandbox.overlay import kernel, setup
+from podbot.sandbox.overlay.cgroups import Group
+from podbot.sandbox.overlay.hiding import is_below
+from podbot.sandbox.policy import Policy
+from podbot.sandbox.values import Guarantee
+
+
+@cache
+def _landlock_abi() -> int:
+    return kernel.landlock_abi()
+
+
+def guarantees(
+    policy: Policy, limits: Limits, group: Group, copied: str | None
+) -> tuple[Guarantee, ...]:
+    """Every promise of this sandbox, and what keeps it."""
+    abi = _landlock_abi()
+    files = "overlay file system in a mount namespace, the rest read-only"
+    if copied is not None:
+        files = f"a copy of the target (no overlay: {copied}), the rest read-only"
+    found = [
+        Guarantee("files", True, files),
+        Guarantee("processes", True, "pid namespace"),
+        Guarantee("ipc", True, "ipc namespace"),
+        Guarantee("hostname", True, "uts namespace"),
+        Guarantee("identity", True, "user namespace of one user: yourself"),
+        Guarantee("privileges", True, "no capability, no_new_privs, securebits locked"),
+        Guarantee("system_calls", True, "seccomp filter"),
+        Guarantee("secrets", True, "hidden paths do not exist inside"),
+        Guarantee("environment", True, "a short allowlist of variables"),
+        Guarantee("private_tmp", True, "fresh /tmp, /var/tmp, /run, /dev and /proc"),
+        Guarantee("no_leftovers", True, "pid namespace ends with its first process"),
+        Guarantee("limit.output", True, "the guest cuts what it keeps"),
+    ]
+    if policy.network == "none":
+        found.append(Guarantee("network", True, "net namespace with loopback only"))
+    else:
+        found.append(Guarantee("network", False, "the policy gives the host's network"))
+        found.append(
+            Guarantee("abstract_sockets", abi >= 6, "Landlock" if abi >= 6 else "needs Landlock 6")
+        )
+    if abi >= setup.LANDLOCK_MIN_ABI:
+        found.append(Guarantee("landlock", True, f"Landlock ABI {abi}: writes only where allowed"))
+    else:
+        found.append(Guarantee("landlock", False, "this kernel has no Landlock of ABI 2 or newer"))
+    for path in policy.writable:
+        found.append(Guarantee(f"writable:{path}", False, "the policy lets it change for real"))
+    found += _limit_guarantees(limits, group)
+    return tuple(found)
+
+
+def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
+    own = rlimits(limits, group)
+    found = []
+    for name, value in (("cpu", limits.cpu), ("memory", limits.memory), ("pids", limits.pids)):
+        if value is None:
+            continue
+        if name in group.enforced:
+            found.append(Guarantee(f"limit.{name}", True, group.enforced[name]))
+        elif name == "memory":
+            found.append(Guarantee("limit.memory", True, "rlimit on data, per process"))
+        elif name == "pids" and "RLIMIT_NPROC" in own:
+            found.append(Guarantee("limit.pids", True, "rlimit in the user namespace"))
+        else:
+            found.append(Guarantee(f"limit.{name}", False, "needs a control group (see doctor)"))
+    if limits.file_size is not None:
+        found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
+    if limits.disk is not None:
+        by = "a watcher, about once a second: it may be exceeded for a moment"
+        found.append(Guarantee("limit.disk", True, by))
+    return found
+
+
+def rlimits(limits: Limits, group: Group) -> dict[str, int]:
+    """The limits each process carries, for want of a group."""
+    found: dict[str, int] = {}
+    if limits.memory is not None and "memory" not in group.enforced:
+        found["RLIMIT_DATA"] = limits.memory
+    if limits.file_size is not None:
+        found["RLIMIT_FSIZE"] = limits.file_size
+    # Counted per user namespace, so it is this sandbox's alone; the kernel exempts root.
+    if limits.pids is not None and "pids" not in group.enforced and os.getuid() != 0:
+        found["RLIMIT_NPROC"] = limits.pids
+    return found
+
+
+def notes(
+    targets: tuple[str, ...],
+    uncovered: tuple[str, ...],
+    home_layer: str | None,
+    copied: str | None,
+) -> tuple[str, ...]:
+    """What the person should know about this sandbox."""
+    said = []
+    if copied is not None:
+        said.append(f"works on a copy, because {copied}")
+    for target in targets:
+        place = _git_outside(target, targets)
+        if place is not None:
+            said.append(f"{target}: its git data at {place} is readable, not writable")
+    for path in uncovered:
+        said.append(f"{path} cannot be hidden and is readable if its mode allows")
+    if home_layer is not None:
+        said.append(f"other writes below {home_layer} are thrown away at close")
+    return tuple(said)
+
+
+def _git_outside(target: str, targets: tuple[str, ...]) -> str | None:
+    """Where a worktree's or submodule's git data is, if outside of every target."""
+    pointer = Path(target) / ".git"
+    try:
+        if pointer.is_symlink():
+            place = str(pointer.resolve())
+        elif pointer.is_file():
+            text = pointer.read_text("utf-8", "surrogateescape")[:4096]
+            if not text.startswith("gitdir:"):
+                return None
+            place = str((Path(target) / text[len("gitdir:") :].strip()).resolve())
+        else:
+            return None
+    except (OSError, RuntimeError, ValueError):
+        return None
+    inside = any(place == other or is_below(place, other) for other in targets)
+    return None if inside else place
