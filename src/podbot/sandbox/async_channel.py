@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from podbot.errors import GuestLostError, Kind, SandboxError
 from podbot.sandbox import wire
@@ -17,14 +19,29 @@ from podbot.sandbox.channel import (
     Pending,
     Reply,
     closed_error,
+    foreign_error,
 )
 
 READS_A_TURN = 16
 """How many reads one readiness may do before other tasks get their turn."""
 
 
+class _Outgoing:
+    """A frame on its way out."""
+
+    __slots__ = ("begun", "view")
+
+    def __init__(self, data: bytes):
+        self.view = memoryview(data)
+        self.begun = False
+
+
 class AsyncSocketChannel:
-    """A channel over a connected stream socket, for one event loop."""
+    """A channel over a connected stream socket, for one event loop.
+
+    Frames wait in a queue and always go out whole: half of one, left by a cancelled task, would
+    garble every request after it.
+    """
 
     def __init__(self, sock: socket.socket, died: Callable[[], SandboxError | None]):
         sock.setblocking(False)
@@ -32,35 +49,30 @@ class AsyncSocketChannel:
         self._died = died
         self._mux = Mux()
         self._decoder = wire.Decoder()
+        self._outgoing: deque[_Outgoing] = deque()
         self._owner = os.getpid()
         self._loop = asyncio.get_running_loop()
-        self._sending = asyncio.Lock()
         self._loop.add_reader(sock, self._readable)
 
     async def call(self, call: Call) -> Reply:
         """As `SocketChannel.call`; cancelling the task cancels the request."""
         if os.getpid() != self._owner:
-            raise SandboxError(
-                "this sandbox belongs to the process that opened it, not to its fork",
-                kind=Kind.FOREIGN_PROCESS,
-                remedy="open a sandbox in the child process",
-            )
+            raise foreign_error()
         pending, data = self._mux.begin(call)
-        future: asyncio.Future[None] = self._loop.create_future()
-        pending.wake = lambda: None if future.done() else future.set_result(None)
+        future = self._waiter(pending)
+        frame = self._transmit(data, call.payload)
         try:
             async with asyncio.timeout(call.patience):
-                await self._transmit(data, call.payload)
                 await future
         except TimeoutError:
-            await self._abandon(pending, call)
+            await self._abandon(pending, call, frame)
             raise SandboxError(
                 "the guest did not answer in time",
                 kind=Kind.GUEST_UNRESPONSIVE,
                 remedy="close this sandbox and open a new one",
             ) from None
         except BaseException:
-            await self._abandon(pending, call)
+            await self._abandon(pending, call, frame)
             raise
         return pending.result()
 
@@ -70,48 +82,60 @@ class AsyncSocketChannel:
             self._stop(closed_error())
         self._sock.close()
 
-    async def _abandon(self, pending: Pending, call: Call) -> None:
+    def release(self) -> None:
+        """Close from any thread, or when the loop is gone: a sandbox may be collected anywhere."""
+        if os.getpid() != self._owner:
+            self._sock.close()
+            return
+        with suppress(OSError):  # closed before
+            self._sock.shutdown(socket.SHUT_RDWR)
+        try:
+            # The loop watches the descriptor, so it must be the one that closes it.
+            self._loop.call_soon_threadsafe(self.close)
+        except RuntimeError:
+            self._sock.close()
+
+    def _waiter(self, pending: Pending) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        pending.wake = lambda: None if future.done() else future.set_result(None)
+        return future
+
+    async def _abandon(self, pending: Pending, call: Call, frame: _Outgoing) -> None:
         """Have the guest kill what it started, and wait a little for its word that it did."""
-        if call.cancel and not pending.done and self._mux.lost is None:
-            dead: asyncio.Future[None] = self._loop.create_future()
-            pending.wake = lambda: None if dead.done() else dead.set_result(None)
-            note = wire.encode({"id": 0, "op": "cancel", "target": pending.number})
-            try:
+        if not frame.begun and self._mux.lost is None:
+            self._outgoing = deque(other for other in self._outgoing if other is not frame)
+        elif call.cancel and not pending.done and self._mux.lost is None:
+            dead = self._waiter(pending)
+            self._transmit(wire.encode({"id": 0, "op": "cancel", "target": pending.number}), b"")
+            # No word: gone or stuck, and closing the sandbox is what kills it then.
+            with suppress(TimeoutError):
                 async with asyncio.timeout(CANCEL_SECONDS):
-                    await self._transmit(note, b"")
                     await dead
-            except (TimeoutError, SandboxError):
-                pass  # gone or stuck: closing the sandbox is what kills it then
         self._mux.forget(pending)
 
-    async def _transmit(self, data: bytes, payload: bytes | bytearray | memoryview) -> None:
-        if len(payload):
-            data = b"".join((data, payload))
-        async with self._sending:
-            if self._mux.lost is not None:
-                raise self._mux.lost
+    def _transmit(self, data: bytes, payload: bytes | bytearray | memoryview) -> _Outgoing:
+        frame = _Outgoing(b"".join((data, payload)) if len(payload) else data)
+        self._outgoing.append(frame)
+        if len(self._outgoing) == 1:
+            self._writable()
+        return frame
+
+    def _writable(self) -> None:
+        while self._outgoing:
+            frame = self._outgoing[0]
             try:
-                sent = self._sock.send(data)
+                sent = self._sock.send(frame.view, socket.MSG_NOSIGNAL)
             except BlockingIOError:
-                sent = 0
-            except (BrokenPipeError, ConnectionResetError):
+                self._loop.add_writer(self._sock, self._writable)
+                return
+            except OSError:
                 self._lose()
                 return
-            if sent < len(data):
-                # Half a frame would garble every request after it, so a cancelled task lets
-                # the rest go out first.
-                rest = asyncio.ensure_future(self._finish(memoryview(data)[sent:]))
-                try:
-                    await asyncio.shield(rest)
-                except asyncio.CancelledError:
-                    await asyncio.wait([rest], timeout=CANCEL_SECONDS)
-                    raise
-
-    async def _finish(self, view: memoryview) -> None:
-        try:
-            await self._loop.sock_sendall(self._sock, view)
-        except OSError:
-            self._lose()
+            frame.begun = True
+            frame.view = frame.view[sent:]
+            if not frame.view:
+                self._outgoing.popleft()
+        self._loop.remove_writer(self._sock)
 
     def _readable(self) -> None:
         decoder = self._decoder
@@ -150,20 +174,26 @@ class AsyncSocketChannel:
     def _stop(self, error: SandboxError) -> None:
         if self._sock.fileno() >= 0 and not self._loop.is_closed():
             self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+        self._outgoing.clear()
         self._mux.fail(error)
 
 
 class AsyncAdapter:
-    """Lets an async sandbox use a backend that answers at once (memory)."""
+    """Lets an async sandbox use a backend that answers in process (memory)."""
 
     def __init__(self, channel: Channel):
         self._channel = channel
 
     async def call(self, call: Call) -> Reply:
-        """Answer, having let other tasks run."""
+        """Answer; what may take long, in a thread."""
+        if call.cancel:
+            return await asyncio.to_thread(self._channel.call, call)
         await asyncio.sleep(0)
         return self._channel.call(call)
 
     def close(self) -> None:
         """Let go."""
         self._channel.close()
+
+    release = close

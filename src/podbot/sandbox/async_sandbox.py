@@ -43,7 +43,9 @@ class AsyncSandbox:
     def __init__(self, launcher: Launcher):
         self._launcher = launcher
         self._channel: AsyncSocketChannel | AsyncAdapter | None = None
-        self._finalizer: weakref.finalize[[Launched, int], Self] | None = None
+        self._finalizer: (
+            weakref.finalize[[AsyncSocketChannel | AsyncAdapter, Launched, int], Self] | None
+        ) = None
         self.backend = launcher.name
         self.limits: Limits = launcher.limits
         self.policy: Policy = launcher.policy
@@ -56,16 +58,16 @@ class AsyncSandbox:
         if self._finalizer is not None:
             return self
         launched = await _finish(asyncio.to_thread(self._launcher.launch), _end_orphan)
-        self._finalizer = weakref.finalize(self, _end, launched, os.getpid())
-        self.workdir = launched.workdir
-        self.guarantees = launched.guarantees
-        self.notes = launched.notes
         connection = launched.connection
         self._channel = (
             AsyncSocketChannel(connection, launched.died)
             if isinstance(connection, socket.socket)
             else AsyncAdapter(connection)
         )
+        self._finalizer = weakref.finalize(self, _end, self._channel, launched, os.getpid())
+        self.workdir = launched.workdir
+        self.guarantees = launched.guarantees
+        self.notes = launched.notes
         if launched.config:
             try:
                 await self._run(ops.init(launched.config))
@@ -299,15 +301,16 @@ class AsyncSandbox:
         return f"<{type(self).__name__} {self.backend} {self.workdir!r} {state}>"
 
 
-def _end(launched: Launched, owner: int) -> None:
-    if isinstance(launched.connection, socket.socket):
-        launched.connection.close()
+def _end(channel: AsyncSocketChannel | AsyncAdapter, launched: Launched, owner: int) -> None:
+    channel.release()
     if os.getpid() == owner:
         launched.end()
 
 
 def _end_orphan(launched: Launched) -> None:
-    _end(launched, os.getpid())
+    """A launch that nobody waits for any more."""
+    launched.connection.close()
+    launched.end()
 
 
 class AsyncStream:

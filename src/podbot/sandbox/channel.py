@@ -14,8 +14,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
 from podbot.sandbox import wire
@@ -69,7 +71,7 @@ class Channel(Protocol):
 class Pending:
     """A request whose reply has not come in whole."""
 
-    __slots__ = ("done", "error", "head", "max_reply", "number", "parts", "size", "wake")
+    __slots__ = ("done", "error", "head", "max_reply", "number", "parts", "sent", "size", "wake")
 
     def __init__(self, number: int, max_reply: int):
         self.number = number
@@ -78,6 +80,7 @@ class Pending:
         self.size = 0
         self.head: dict[str, JsonValue] = {}
         self.error: SandboxError | None = None
+        self.sent = False
         self.done = False
         self.wake: Callable[[], None] | None = None
 
@@ -107,7 +110,7 @@ class Mux:
     def begin(self, call: Call) -> tuple[Pending, bytes]:
         """Number a request; gives the bytes that go before its payload."""
         if self.lost is not None:
-            raise self.lost
+            raise copy(self.lost)
         number = self._next
         try:
             data = wire.encode({"id": number, "op": call.op, **call.args}, len(call.payload))
@@ -138,8 +141,11 @@ class Mux:
         pending.size += len(frame.payload)
         if pending.size > pending.max_reply:
             raise wire.broken(f"a reply of more than {pending.max_reply} bytes")
-        if len(frame.payload) or not pending.parts:
-            pending.parts.append(frame.payload)
+        last = pending.parts[-1] if pending.parts else None
+        if isinstance(last, bytearray) and len(frame.payload) < wire.CHUNK:
+            last += frame.payload  # a million tiny parts must not cost a million objects
+        elif last is None or len(frame.payload):
+            pending.parts.append(frame.payload if last is None else bytearray(frame.payload))
         if frame.head.get("more") is True:
             if not len(frame.payload):
                 raise wire.broken("an empty part of a reply")
@@ -154,7 +160,8 @@ class Mux:
         if self.lost is None:
             self.lost = error
         for pending in list(self._pending.values()):
-            pending.finish(self.lost)
+            # Each its own: an exception raised twice drags the first one's traceback along.
+            pending.finish(copy(self.lost))
         self._pending.clear()
 
 
@@ -180,10 +187,11 @@ def refusal(error: JsonValue) -> SandboxError:
     """The exception for a guest's «no»: its words are shown, never trusted."""
     if not isinstance(error, dict):
         return wire.broken("an error that is not an object")
-    kind = kind_of(error.get("kind"))
-    message = visible(str(error.get("message", ""))[:4000])
+    kind, message = kind_of(error.get("kind")), error.get("message")
+    if not isinstance(message, str):
+        return wire.broken("an error without a message")
     cls = FileError if kind in _FILE_KINDS else SandboxError
-    return cls(message, kind=kind, remedy=_REMEDIES.get(kind))
+    return cls(visible(message[:4000]), kind=kind, remedy=_REMEDIES.get(kind))
 
 
 def launch_failure(error: JsonValue) -> SandboxError:
@@ -198,7 +206,7 @@ def launch_failure(error: JsonValue) -> SandboxError:
 def kind_of(word: JsonValue) -> Kind:
     """The kind a guest named, or ``io`` for a word that is none."""
     try:
-        return Kind(str(word))
+        return Kind(word) if isinstance(word, str) else Kind.IO
     except ValueError:
         return Kind.IO
 
@@ -217,7 +225,12 @@ def visible(text: str) -> str:
 
 
 class SocketChannel:
-    """A channel over a connected stream socket, driven by the threads that call it."""
+    """A channel over a connected stream socket, driven by the threads that call it.
+
+    A Ctrl-C may come between any two steps. So turns are taken and given back under one plain
+    lock and by name, and the result of each system call is kept by the same C call that made it:
+    an interrupt can lose no byte and no lock.
+    """
 
     def __init__(self, sock: socket.socket, died: Callable[[], SandboxError | None]):
         """``died`` is asked, once the guest is gone, whether a better reason is known."""
@@ -227,9 +240,11 @@ class SocketChannel:
         self._mux = Mux()
         self._decoder = Decoder()
         self._owner = os.getpid()
-        self._reader = threading.Lock()
-        self._state = threading.Condition(threading.Lock())
-        self._send = threading.Lock()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
+        self._reader: int | None = None
+        self._sender: int | None = None
 
     def call(self, call: Call) -> Reply:
         """Send a request and wait for its reply.
@@ -238,23 +253,19 @@ class SocketChannel:
         kills what it started for it.
         """
         if os.getpid() != self._owner:
-            raise SandboxError(
-                "this sandbox belongs to the process that opened it, not to its fork",
-                kind=Kind.FOREIGN_PROCESS,
-                remedy="open a sandbox in the child process",
-            )
+            raise foreign_error()
         deadline = None if call.patience is None else time.monotonic() + call.patience
-        with self._state:
+        with self._lock:
             pending, data = self._mux.begin(call)
         try:
-            self._transmit(data, call.payload, deadline)
+            self._transmit(data, call.payload, deadline, pending)
             self._await(pending, deadline)
         except BaseException as error:
-            if call.cancel and not pending.done:
+            if call.cancel and pending.sent and not pending.done:
                 self._cancel(pending)
-            with self._state:
+            with self._lock:
                 self._mux.forget(pending)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError | ValueError):
                 # The socket was closed under us by another thread's close().
                 raise self._over() from None
             raise
@@ -263,16 +274,14 @@ class SocketChannel:
     def close(self) -> None:
         """Fail every call under way and let go of the socket. Harmless in a fork."""
         if os.getpid() == self._owner:
-            with self._state:
-                self._mux.fail(closed_error())
-                self._state.notify_all()
+            self._fail(closed_error())
+            with suppress(OSError):  # closed before, or the guest hung up first
+                self._sock.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
         self._sock.close()
 
     def _over(self) -> SandboxError:
-        with self._state:
-            self._mux.fail(closed_error())
-            assert self._mux.lost is not None
-            return self._mux.lost
+        self._fail(closed_error())
+        return copy(self._mux.lost or closed_error())
 
     def _cancel(self, pending: Pending) -> None:
         note = wire.encode({"id": 0, "op": "cancel", "target": pending.number})
@@ -280,64 +289,122 @@ class SocketChannel:
         try:
             self._transmit(note, b"", deadline)
             self._await(pending, deadline)
-        except (SandboxError, OSError):
+        except (SandboxError, OSError, ValueError):
             pass  # the guest is gone or stuck: closing the sandbox is what kills it then
 
-    def _transmit(
-        self, data: bytes, payload: bytes | bytearray | memoryview, deadline: float | None
-    ) -> None:
-        if len(payload):
-            data = b"".join((data, payload))
-        with self._send:
-            view = memoryview(data)
-            try:
-                while view:
-                    view = self._push(view, deadline)
-            except BaseException:
-                # Half a frame would garble every request after it: finish it or give up.
-                while len(view) not in (0, len(data)) and self._mux.lost is None:
-                    view = self._push(view, time.monotonic() + CANCEL_SECONDS)
-                raise
-
-    def _push(self, view: memoryview, deadline: float | None) -> memoryview:
+    def _wait(self, deadline: float | None) -> None:
+        """Until something changed; the lock is held before and after."""
+        self._waiting += 1
         try:
-            return view[self._sock.send(view) :]
-        except BlockingIOError:
-            self._make_room(deadline)
-        except (BrokenPipeError, ConnectionResetError):
-            self._lose()
-        return view
+            self._changed.wait(_left(deadline))
+        finally:
+            self._waiting -= 1
+
+    def _tell(self) -> None:
+        """Something changed. Mostly nobody waits, and then this costs nothing."""
+        if self._waiting:
+            self._changed.notify_all()
+
+    # Sending
+
+    def _transmit(
+        self,
+        data: bytes,
+        payload: bytes | bytearray | memoryview,
+        deadline: float | None,
+        pending: Pending | None = None,
+    ) -> None:
+        view = memoryview(b"".join((data, payload)) if len(payload) else data)
+        sent: list[int] = []
+        try:
+            self._take_sending(deadline)
+            self._push(view, sent, deadline)
+        except BaseException:
+            if 0 < sum(sent) < len(view):
+                self._push_rest(view, sent)
+            raise
+        finally:
+            if pending is not None:
+                pending.sent = bool(sent)
+            self._leave_sending()
+
+    def _push(self, view: memoryview, sent: list[int], deadline: float | None) -> None:
+        while (start := sum(sent)) < len(view):
+            if self._mux.lost is not None:
+                raise copy(self._mux.lost)
+            try:
+                sent.extend(map(self._sock.send, (view[start:],), (socket.MSG_NOSIGNAL,)))
+            except BlockingIOError:
+                self._make_room(deadline)
+            except (BrokenPipeError, ConnectionResetError):
+                self._lose()
+
+    def _push_rest(self, view: memoryview, sent: list[int]) -> None:
+        """Half a frame would garble every request after it: finish it, or give the guest up."""
+        try:
+            self._push(view, sent, time.monotonic() + CANCEL_SECONDS)
+        except BaseException:  # a second Ctrl-C too; the first one is on its way up
+            self._fail(
+                GuestLostError(
+                    "the guest stopped reading in the middle of a request",
+                    kind=Kind.GUEST_UNRESPONSIVE,
+                    remedy="close this sandbox and open a new one",
+                )
+            )
+
+    def _take_sending(self, deadline: float | None) -> None:
+        with self._lock:
+            while self._sender is not None:
+                self._wait(deadline)
+            self._sender = threading.get_ident()
+
+    def _leave_sending(self) -> None:
+        with self._lock:
+            if self._sender == threading.get_ident():
+                self._sender = None
+                self._tell()
 
     def _make_room(self, deadline: float | None) -> None:
         """The guest takes no more. It may be waiting for us to read first."""
-        if not self._reader.acquire(blocking=False):
-            self._ready(select.POLLOUT, min(0.05, _left(deadline) or 0.05))
-            return
         try:
-            if self._ready(select.POLLIN | select.POLLOUT, _left(deadline)) & select.POLLIN:
+            if not self._take_reading():
+                self._ready(select.POLLOUT, min(0.05, _left(deadline) or 0.05))
+            elif self._ready(select.POLLIN | select.POLLOUT, _left(deadline)) & select.POLLIN:
                 self._receive()
         finally:
-            self._retire()
+            self._leave_reading()
+
+    # Receiving
 
     def _await(self, pending: Pending, deadline: float | None) -> None:
         while not pending.done:
-            if self._reader.acquire(blocking=False):
-                try:
+            try:
+                if self._take_reading():
                     while not pending.done:
                         self._ready(select.POLLIN, _left(deadline))
                         self._receive()
-                finally:
-                    self._retire()
-            else:
-                with self._state:
-                    if not pending.done and self._reader.locked():
-                        self._state.wait(_left(deadline))
+            finally:
+                self._leave_reading()
+            self._wait_for_reader(pending, deadline)
 
-    def _retire(self) -> None:
+    def _wait_for_reader(self, pending: Pending, deadline: float | None) -> None:
+        """Another thread reads; it tells when something came or when it stops reading."""
+        with self._lock:
+            if not pending.done and self._reader is not None:
+                self._wait(deadline)
+
+    def _take_reading(self) -> bool:
+        with self._lock:
+            if self._reader is None:
+                self._reader = threading.get_ident()
+            return self._reader == threading.get_ident()
+
+    def _leave_reading(self) -> None:
         """Stop being the reader; one of those who wait takes over."""
-        self._reader.release()
-        with self._state:
-            self._state.notify_all()
+        with self._lock:
+            if self._reader == threading.get_ident():
+                self._reader = None
+                self._tell()
 
     def _ready(self, events: int, timeout: float | None) -> int:
         poller = select.poll()
@@ -347,34 +414,55 @@ class SocketChannel:
 
     def _receive(self) -> None:
         """Take in what is there, if anything. Only the reader calls this."""
-        decoder = self._decoder
+        view = self._decoder.want()
+        counts: list[int] = []
+        chunks: list[bytes] = []
         try:
-            view = decoder.want()
             if view is not None:
-                count = self._sock.recv_into(view)
-                decoder.filled(count)
+                counts.extend(map(self._sock.recv_into, (view,)))
             else:
-                data = self._sock.recv(wire.CHUNK)
-                count = len(data)
-                decoder.feed(data)
-            if not count:
-                self._lose()
-            frame = decoder.take()
-            if frame is not None:
-                with self._state:
-                    while frame is not None:
-                        self._mux.dispatch(frame)
-                        frame = decoder.take()
-                    self._state.notify_all()
+                chunks.extend(map(self._sock.recv, (wire.CHUNK,)))
         except BlockingIOError:
             return
         except ConnectionResetError:
             self._lose()
+        finally:
+            for count in counts:
+                self._digest(count, None)
+            for chunk in chunks:
+                self._digest(len(chunk), chunk)
+
+    def _digest(self, count: int, chunk: bytes | None) -> None:
+        """Parse what was received, and hand out the replies."""
+        if not count:
+            self._lose()
+        try:
+            if chunk is None:
+                self._decoder.filled(count)
+            else:
+                self._decoder.feed(chunk)
+            frame = self._decoder.take()
+            if frame is not None:
+                with self._lock:
+                    while frame is not None:
+                        self._mux.dispatch(frame)
+                        frame = self._decoder.take()
+                    self._tell()
         except GuestLostError as error:
             self._fail(error)
             raise
+        except BaseException:
+            # A Ctrl-C in the middle of a frame: nobody knows where the next one begins.
+            self._fail(
+                GuestLostError(
+                    "interrupted in the middle of a reply",
+                    kind=Kind.GUEST_LOST,
+                    remedy="close this sandbox and open a new one",
+                )
+            )
+            raise
 
-    def _lose(self) -> None:
+    def _lose(self) -> NoReturn:
         """The guest hung up. Say why, as well as anyone knows."""
         error = self._died() or GuestLostError(
             "the sandbox ended while it was in use",
@@ -382,12 +470,21 @@ class SocketChannel:
             remedy="open a new one; files already written are still in its layer",
         )
         self._fail(error)
-        raise self._mux.lost or error
+        raise copy(self._mux.lost or error)
 
     def _fail(self, error: SandboxError) -> None:
-        with self._state:
+        with self._lock:
             self._mux.fail(error)
-            self._state.notify_all()
+            self._tell()
+
+
+def foreign_error() -> SandboxError:
+    """The error for using a sandbox from a fork of its owner."""
+    return SandboxError(
+        "this sandbox belongs to the process that opened it, not to its fork",
+        kind=Kind.FOREIGN_PROCESS,
+        remedy="open a sandbox in the child process",
+    )
 
 
 def closed_error() -> SandboxError:

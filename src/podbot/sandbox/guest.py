@@ -2098,6 +2098,12 @@ class Guest:
     # What follows is one method a request, in the order of ops.py.
 
     def _init(self, head, _):
+        self.configure(head)
+        version = "%d.%d.%d" % sys.version_info[:3]
+        self.answer({"id": head["id"], "protocol": PROTOCOL, "python": version})
+
+    def configure(self, head):
+        """Take in what the launcher decided: folders, environment, programs, limits."""
         self.workdir = head["workdir"]
         self.files = Files(head.get("root", "/"), self.workdir)
         self._environment = dict(head["env"])
@@ -2112,8 +2118,6 @@ class Guest:
             resource.setrlimit(which, (value, value))
         if head.get("subreaper"):
             LIBC.become_subreaper()
-        version = "%d.%d.%d" % sys.version_info[:3]
-        self.answer({"id": head["id"], "protocol": PROTOCOL, "python": version})
 
     def _cancel(self, head, _):
         target = head["target"]

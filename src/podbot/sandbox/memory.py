@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
-from podbot.sandbox.channel import Call, Reply, closed_error
+from podbot.sandbox.channel import Call, Reply, closed_error, foreign_error
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.matching import Glob, LineSearch, State, search_lines
@@ -98,11 +98,7 @@ class MemoryChannel:
     def call(self, call: Call) -> Reply:
         """Answer one request."""
         if os.getpid() != self._owner:
-            raise SandboxError(
-                "this sandbox belongs to the process that opened it, not to its fork",
-                kind=Kind.FOREIGN_PROCESS,
-                remedy="open a sandbox in the child process",
-            )
+            raise foreign_error()
         args = Fields(cast(dict[str, JsonValue], call.args))
         if call.op == "grep":
             return self._grep(args)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -202,9 +203,7 @@ class Policy:
 
     def hidden_paths(self, home: Path) -> tuple[str, ...]:
         """The absolute paths to hide, less those made readable again."""
-        shown = {_absolute(path, home) for path in self.readable}
-        hidden = {_absolute(path, home) for path in self.hidden}
-        return tuple(sorted(hidden - shown))
+        return _hidden_paths(self.hidden, self.readable, str(home))
 
     def environment_inside(self, home: Path) -> dict[str, str]:
         """The whole environment a command starts with."""
@@ -216,9 +215,26 @@ class Policy:
         return inside
 
 
-def _absolute(path: str, home: Path) -> str:
+@lru_cache(maxsize=64)
+def _hidden_paths(
+    hidden: tuple[str, ...], readable: tuple[str, ...], home: str
+) -> tuple[str, ...]:
+    shown = {_absolute(path, home) for path in readable}
+    covered = {_absolute(path, home) for path in hidden} - shown
+    for path in shown:
+        above = next((other for other in covered if path.startswith(other + "/")), None)
+        if above is not None:
+            raise SandboxError(
+                f"{path} cannot be readable while {above} is hidden",
+                kind=Kind.INVALID,
+                remedy=f"make {above} readable and hide what else is in it",
+            )
+    return tuple(sorted(covered))
+
+
+def _absolute(path: str, home: str) -> str:
     if path == "~" or path.startswith("~/"):
-        path = str(home) + path[1:]
+        path = home + path[1:]
     if not path.startswith("/"):
         raise SandboxError(
             f"policy path {path!r} is not absolute",

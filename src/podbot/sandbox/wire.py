@@ -77,7 +77,8 @@ class Decoder:
 
     def filled(self, count: int) -> None:
         """``count`` bytes were received into the view `want` gave."""
-        assert self._large is not None and self._head is not None
+        if self._large is None or self._head is None:
+            raise RuntimeError("filled() without a view from want()")
         self._have += count
         if self._have == len(self._large):
             self._frames.append(Frame(self._head, self._large))

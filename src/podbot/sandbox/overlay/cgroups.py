@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from podbot.sandbox.limits import Limits
-
 PREFIX = "podbot-"
 
 
@@ -122,12 +120,12 @@ def _makes(folder: Path) -> bool:
     return True
 
 
-def create(limits: Limits) -> Group:
+def create(cpu: float | None, memory: int | None, pids: int | None) -> Group:
     """Groups for the limits that are set, as far as this host allows them."""
+    if cpu is None and memory is None and pids is None:
+        return NO_GROUP
     place = hierarchy()
-    wanted = {
-        "cpu": limits.cpu, "memory": limits.memory, "pids": limits.pids
-    }  # fmt: skip
+    wanted = {"cpu": cpu, "memory": memory, "pids": pids}
     name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     folders: dict[Path, None] = {}
     enforced = {}

@@ -12,8 +12,8 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from podbot.sandbox.overlay import layers
@@ -37,73 +37,122 @@ def is_below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def arrange(hidden: Iterable[str], overlaid: Iterable[str], private: Iterable[str]) -> Hiding:
-    """Sort the hidden paths by what can hide them; nested overlays take the innermost."""
+def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[str, ...]) -> Hiding:
+    """How to hide these paths, given what is overlaid and what is private anyway."""
+    below, beside = _sorted(hidden, overlaid, private)
+    parents, uncovered = {}, []
+    for parent, names in beside:
+        mattering = tuple(name for name in names if _matters(parent, name))
+        if parent == "/" or not os.path.isdir(parent):
+            there = [os.path.join(parent, name) for name in names]
+            uncovered += [path for path in there if os.path.lexists(path)]
+        elif mattering:
+            parents[parent] = _template(parent, mattering)
+    templates = {point: _template(point, names) for point, names in below}
+    return Hiding(templates, parents, tuple(uncovered))
+
+
+Groups = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@lru_cache(maxsize=64)
+def _sorted(
+    hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[str, ...]
+) -> tuple[Groups, Groups]:
+    """Hidden names by the overlay they lie below (the innermost), and by parent elsewhere."""
     points = sorted(overlaid, key=len, reverse=True)
-    below: dict[str, set[str]] = {}
-    beside: dict[str, set[str]] = {}
-    uncovered = []
+    below: dict[str, list[str]] = {}
+    beside: dict[str, list[str]] = {}
+    elsewhere = []
     for path in hidden:
         point = next((point for point in points if is_below(path, point)), None)
         if point is not None:
-            below.setdefault(point, set()).add(os.path.relpath(path, point))
+            below.setdefault(point, []).append(os.path.relpath(path, point))
         elif not any(path == folder or is_below(path, folder) for folder in private):
-            parent = os.path.dirname(path)
-            if parent == "/" or not os.path.isdir(parent):
-                if os.path.lexists(path):
-                    uncovered.append(path)
-            elif _matters(path, parent):
-                beside.setdefault(parent, set()).add(os.path.basename(path))
-    return Hiding(
-        {point: _template(point, names) for point, names in below.items()},
-        {parent: _template(parent, names) for parent, names in beside.items()},
-        tuple(uncovered),
+            elsewhere.append(path)
+    for path in elsewhere:
+        # The outermost parent serves those below it too: one overlay less for each.
+        parents = sorted({os.path.dirname(other) for other in elsewhere} - {"/"}, key=len)
+        parent = next((p for p in parents if is_below(path, p)), "/")
+        beside.setdefault(parent, []).append(os.path.relpath(path, parent))
+    return (
+        tuple((point, tuple(sorted(names))) for point, names in below.items()),
+        tuple((parent, tuple(sorted(names))) for parent, names in beside.items()),
     )
 
 
-def _matters(path: str, parent: str) -> bool:
+def _matters(parent: str, name: str) -> bool:
     """Whether the caller could ever read this: file modes hide the rest without our help."""
-    return os.geteuid() == 0 or os.access(path, os.R_OK) or os.access(parent, os.W_OK)
+    if os.geteuid() == 0:
+        return True
+    return os.access(os.path.join(parent, name), os.R_OK) or os.access(parent, os.W_OK)
 
 
-def _template(point: str, names: set[str]) -> str:
-    """The folder of whiteouts for these names, made if it is not there yet.
-
-    A name whose parent does not exist hides that parent: the first missing step is whited out.
-    """
-    leaves = set()
+@lru_cache(maxsize=64)
+def _folders_above(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Every folder on the way to the names, outermost first; "" is the point itself."""
+    found = {""}
     for name in names:
         parts = name.split("/")
-        depth = 1
-        while depth < len(parts) and _is_folder(point, parts[:depth]):
+        found.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    return tuple(sorted(found))
+
+
+_Key = tuple[str, tuple[str, ...], tuple[int | None, ...]]
+_made: dict[_Key, str] = {}
+
+
+def _template(point: str, names: tuple[str, ...]) -> str:
+    """The folder of whiteouts for these names, made if it is not there yet."""
+    folders = _folders_above(names)
+    modes = tuple(_folder_mode(os.path.join(point, folder)) for folder in folders)
+    key = (point, names, modes)
+    path = _made.get(key)
+    if path is None or not os.path.isdir(path):
+        path = _made[key] = _find_or_make(key, dict(zip(folders, modes, strict=True)))
+    return path
+
+
+def _folder_mode(path: str) -> int | None:
+    """The permissions of a real folder, None for anything else or nothing."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return None
+    return stat.S_IMODE(mode) if stat.S_ISDIR(mode) else None
+
+
+def _find_or_make(key: _Key, modes: dict[str, int | None]) -> str:
+    _, names, _ = key
+    leaves = set()
+    for name in names:
+        # A name whose folder does not exist hides that folder: the first missing step.
+        parts, depth = name.split("/"), 1
+        while depth < len(parts) and modes["/".join(parts[:depth])] is not None:
             depth += 1
         leaves.add("/".join(parts[:depth]))
     leaves = {leaf for leaf in leaves if not any(is_below(leaf, other) for other in leaves)}
-    folders = sorted({folder for leaf in leaves for folder in _above(leaf)})
-    modes = [stat.S_IMODE(os.stat(os.path.join(point, folder)).st_mode) for folder in ("", *folders)]
-    key = repr((point, sorted(leaves), modes)).encode("utf-8", "surrogateescape")
-    store = layers.root() / "templates"
-    path = store / hashlib.sha256(key).hexdigest()[:32]
+    there = {folder: mode for folder, mode in modes.items() if mode is not None}
+    needed = {folder for leaf in leaves for folder in _folders_above((leaf,))}
+    digest = hashlib.sha256(repr(key).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    path = layers.root() / "templates" / digest
     if not path.is_dir():
-        _make(path, leaves, dict(zip(("", *folders), modes, strict=True)))
+        _make(path, leaves, {folder: mode for folder, mode in there.items() if folder in needed})
     return str(path)
 
 
-def _is_folder(point: str, parts: list[str]) -> bool:
-    path = os.path.join(point, *parts)
-    return os.path.isdir(path) and not os.path.islink(path)
-
-
-def _above(leaf: str) -> list[str]:
-    parts = leaf.split("/")[:-1]
-    return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
+def empty_folder() -> str:
+    """A folder with nothing in it, to cover others with."""
+    path = layers.root() / "templates" / "empty"
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return str(path)
 
 
 def _make(path: Path, leaves: set[str], modes: dict[str, int]) -> None:
     """Build beside its place and rename: another process may be doing the same."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=path.parent))
-    for folder in modes:
+    for folder in sorted(modes):
         (draft / folder).mkdir(exist_ok=True)
     for leaf in leaves:
         # A whiteout: the one device node that needs no privilege.

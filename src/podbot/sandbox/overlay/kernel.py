@@ -8,6 +8,7 @@ aarch64; newer calls have the same number on both.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import signal
@@ -54,7 +55,6 @@ PR_SET_SECCOMP = 22
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 SECCOMP_MODE_FILTER = 2
-LAST_CAP = 63
 # no_setuid_fixup, noroot and no_cap_ambient_raise, each with its lock.
 SECUREBITS_LOCKED = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80
 
@@ -76,6 +76,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
 _prctl = _libc.prctl
+_prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 _mount = _libc.mount
 
 
@@ -96,8 +97,7 @@ def _call(name: str, *args: object) -> int:
 
 def prctl(option: int, arg2: int = 0, arg3: int = 0) -> None:
     """prctl(2) with unsigned long arguments."""
-    args = [ctypes.c_ulong(value) for value in (arg2, arg3, 0, 0)]
-    if _prctl(option, *args) < 0:
+    if _prctl(option, arg2, arg3, 0, 0) < 0:
         raise KernelError(ctypes.get_errno(), f"prctl({option})")
 
 
@@ -171,11 +171,11 @@ def drop_capabilities() -> None:
     """Give up every capability for good: ambient, bounding, permitted, and root's claim to them."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     prctl(PR_SET_SECUREBITS, SECUREBITS_LOCKED)
-    for capability in range(LAST_CAP + 1):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:
-            break  # EINVAL: past the last one this kernel knows
+    capability = 0
+    while _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
+        capability += 1  # until EINVAL: past the last one this kernel knows
+    if capability == 0 or ctypes.get_errno() != errno.EINVAL:
+        raise KernelError(ctypes.get_errno(), "prctl(PR_CAPBSET_DROP)")
     header = struct.pack("Ii", 0x20080522, 0)
     _call("capset", header, bytes(24))
 
@@ -209,6 +209,8 @@ def landlock_enforce(ruleset: int) -> None:
 def install_filter(program: bytes) -> None:
     """Install a seccomp program (an array of sock_filter). Needs no_new_privs."""
     buffer = ctypes.create_string_buffer(program, len(program))
-    fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    if _prctl(PR_SET_SECCOMP, ctypes.c_ulong(SECCOMP_MODE_FILTER), fprog, 0, 0) < 0:
+    fprog = ctypes.create_string_buffer(
+        struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    )
+    if _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(fprog), 0, 0) < 0:
         raise KernelError(ctypes.get_errno(), "prctl(seccomp)")

@@ -18,19 +18,18 @@ from podbot.sandbox import interpreter, wire
 from podbot.sandbox.async_sandbox import AsyncSandbox
 from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.launcher import Launched
-from podbot.sandbox.limits import GIB, Limits
+from podbot.sandbox.limits import Limits
 from podbot.sandbox.local import existing_folder
 from podbot.sandbox.overlay import cgroups, copying, hiding, kernel, layers, owner, report, watcher
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.overlay.hiding import is_below
 from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.overlay.setup import Bind, Overlay, Plan
+from podbot.sandbox.overlay.zygote import PRIVATE
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 
-PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}  # noqa: S108 - what we cover
 UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
-TMP_SIZE = 2 * GIB
 READY_SECONDS = 60.0
 
 Target = str | os.PathLike[str]
@@ -91,10 +90,14 @@ class OverlayLauncher:
             if method == "copy":
                 for index, target in enumerate(view.targets):
                     copying.copy(target, layer.upper(index), self.limits)
-            group = cgroups.create(self.limits)
+            group = self._group()
             plan = self._plan(view, layer, group, method)
             zygote = owner.zygote()
-            number = zygote.start(plan, theirs, lock)
+            order = owner.Order(
+                plan, self.policy.network, [str(folder) for folder in group.folders],
+                str(layer.path.parent),
+            )  # fmt: skip
+            number = zygote.start(order, theirs, lock)
             theirs.close()
             await_ready(ours)
         except BaseException as error:
@@ -119,16 +122,14 @@ class OverlayLauncher:
             guarantees=report.guarantees(self.policy, self.limits, group, reason),
             end=running.end,
             connection=ours,
-            config={
-                "workdir": view.targets[0],
-                "root": "/",
-                "env": self.policy.environment_inside(Path(view.home or "/tmp")),  # noqa: S108
-                "python": self.policy.python,
-                "rg": interpreter.ripgrep(),
-            },
             died=running.reason,
             notes=report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason),
         )
+
+    def _group(self) -> Group:
+        limits = self.limits
+        pids = None if limits.pids is None or report.pids_by(limits.pids) else limits.pids
+        return cgroups.create(limits.cpu, limits.memory, pids)
 
     def _plan(self, view: _View, layer: Layer, group: Group, method: str) -> Plan:
         overlays: list[Overlay] = []
@@ -148,24 +149,27 @@ class OverlayLauncher:
         for path in self.policy.writable:
             real = str(Path(path).expanduser().resolve())
             binds.append({"source": real, "at": real, "writable": True})
-        empty = view.empty_folder
         if not any(is_below(str(layer.path), folder) for folder in PRIVATE):
-            binds.append({"source": empty, "at": str(layer.path.parent), "writable": False})
-        private = {path: mode for path, mode in PRIVATE.items() if os.path.isdir(path)}
+            binds.append({"source": hiding.empty_folder(), "at": str(layer.path.parent),
+                          "writable": False})
+        private = [path for path in PRIVATE if os.path.isdir(path)]
         writable = [*private, "/dev", *view.targets]
         writable += [view.home_layer] if view.home_layer else []
         writable += [bind["at"] for bind in binds if bind["writable"]]
+        pids = self.limits.pids
         return {
-            "uid": os.getuid(),
-            "gid": os.getgid(),
-            "network": self.policy.network,
             "overlays": overlays,
             "binds": binds,
-            "private": private,
             "writable": list(dict.fromkeys(writable)),
-            "cgroups": [str(folder) for folder in group.folders],
             "rlimits": report.rlimits(self.limits, group),
-            "tmp_size": TMP_SIZE,
+            "pid_max": pids if pids and report.pids_by(pids) == "pid_max" else None,
+            "config": {
+                "workdir": view.targets[0],
+                "root": "/",
+                "env": self.policy.environment_inside(Path(view.home or "/tmp")),  # noqa: S108
+                "python": self.policy.python,
+                "rg": interpreter.ripgrep(),
+            },
         }
 
 
@@ -177,7 +181,6 @@ class _View:
     home: str | None
     home_layer: str | None
     hiding: hiding.Hiding
-    empty_folder: str
 
     @classmethod
     def of(cls, given: tuple[Target, ...], policy: Policy) -> _View:
@@ -188,18 +191,16 @@ class _View:
         home_layer = None if covered else home
         hidden = policy.hidden_paths(Path(home or "/nonexistent"))
         for target in targets:
-            for path in hidden:
-                if target == path or is_below(target, path):
-                    raise LaunchError(
-                        f"target {target} lies in {path}, which the policy hides",
-                        kind=Kind.TARGET_REFUSED,
-                        remedy=f"add {path!r} to Policy.readable if the work needs it",
-                    )
-        overlaid = [*targets, *([home_layer] if home_layer else [])]
-        found = hiding.arrange(hidden, overlaid, [*PRIVATE, *UNREACHABLE])
-        empty = layers.root() / "templates" / "empty"
-        empty.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return cls(targets, home, home_layer, found, str(empty))
+            path = next((path for path in hidden if f"{target}/".startswith(f"{path}/")), None)
+            if path is not None:
+                raise LaunchError(
+                    f"target {target} lies in {path}, which the policy hides",
+                    kind=Kind.TARGET_REFUSED,
+                    remedy=f"add {path!r} to Policy.readable if the work needs it",
+                )
+        overlaid = (*targets, *((home_layer,) if home_layer else ()))
+        found = hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
+        return cls(targets, home, home_layer, found)
 
     def overlay(self, at: str, upper: str, work: str) -> Overlay:
         """The overlay over one folder, with what hides beneath it in between."""
@@ -279,7 +280,11 @@ class _Running:
         self._zygote.end(self._number)
         self._group.remove()
         if self._discard or self._layer.empty:
-            layers.remove(self._layer.path)
+            trash = layers.throw_away(self._layer.path)
+            if self._zygote.alive:
+                self._zygote.remove(str(trash))
+            else:
+                layers.remove(trash)
         else:
             self._layer.drop_scratch()
 

@@ -14,7 +14,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -22,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
+from podbot.sandbox.guest import remove_tree
 
 META = "layer.json"
+TRASH = ".trash-"
 ROOT_VARIABLE = "PODBOT_LAYERS"
 
 
@@ -142,6 +143,9 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
                 if method == "overlay" or name == "home":
                     os.mkdir(path / f"{name}.work", 0o700)
                 os.mkdir(path / f"{name}.upper", 0o700)
+            for index, target in enumerate(targets):
+                # The upper folder's mode is what the target's own shows inside.
+                os.chmod(path / f"{index}.upper", stat.S_IMODE(os.stat(target).st_mode))
             os.rename(path / ".new", path / META)
         except BaseException:
             os.close(lock)
@@ -223,6 +227,8 @@ def sweep(dry_run: bool = False) -> Swept:
 def _is_abandoned(entry: Path) -> bool:
     if entry.name == "templates" or not entry.is_dir() or entry.is_symlink():
         return False
+    if entry.name.startswith(TRASH):
+        return True
     try:
         if time.time() - os.lstat(entry).st_mtime < HALF_MADE_AGE:
             return False
@@ -246,17 +252,18 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a tree of ours. Overlay leaves work folders of mode 000, guests may leave worse."""
+    """Remove a tree of ours, whatever modes overlay or a guest left in it."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        remove_tree(folder, path.name)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(folder)
 
-    def open_up(_function: object, name: str, _error: object) -> None:
-        for place in (os.path.dirname(name), name):
-            with contextlib.suppress(OSError):
-                if stat.S_ISDIR(os.lstat(place).st_mode):
-                    os.chmod(place, 0o700)
-        if os.path.isdir(name) and not os.path.islink(name):
-            shutil.rmtree(name, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
 
-    shutil.rmtree(path, onerror=open_up)
+def throw_away(path: Path) -> Path:
+    """Take a layer out of sight at once; gives where it waits to be removed."""
+    trash = path.parent / f"{TRASH}{path.name}"
+    os.rename(path, trash)
+    return trash

@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import threading
+from dataclasses import dataclass
 from itertools import count
 
 from podbot.errors import Kind, LaunchError
@@ -21,6 +22,16 @@ from podbot.sandbox import interpreter
 from podbot.sandbox.overlay.setup import Plan
 
 END_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the zygote must know to start one sandbox."""
+
+    plan: Plan
+    network: str
+    cgroups: list[str]
+    layer_root: str
 
 
 class ZygoteOwner:
@@ -64,11 +75,15 @@ class ZygoteOwner:
         """Its process id."""
         return self._process.pid
 
-    def start(self, plan: Plan, line: socket.socket, lock: int) -> int:
+    def start(self, order: Order, line: socket.socket, lock: int) -> int:
         """Have it fork a guest that serves ``line``; gives the number to end it with."""
         with self._lock:
             number = next(self._numbers)
-            data = json.dumps({"op": "start", "number": number, "plan": plan}).encode("ascii")
+            request = {
+                "op": "start", "number": number, "plan": order.plan, "network": order.network,
+                "cgroups": order.cgroups, "layer_root": order.layer_root,
+            }  # fmt: skip
+            data = json.dumps(request).encode("ascii")
             fds = array.array("i", [line.fileno(), lock])
             self._control.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
             return number
@@ -86,6 +101,11 @@ class ZygoteOwner:
                 self._ended.discard(number)
             except OSError:
                 return  # likewise
+
+    def remove(self, path: str) -> None:
+        """Have it remove a folder of ours in its own time."""
+        with self._lock, contextlib.suppress(OSError):
+            self._control.send(json.dumps({"op": "remove", "path": path}).encode("ascii"))
 
     def let_go(self) -> None:
         """In a fork: close our copy of the line, so that the owner's end is noticed."""

@@ -1,10 +1,11 @@
 """From a fresh fork to a locked-down sandbox: the numbered story of the overlay backend.
 
 Runs once, in the child that will be the guest, right after `kernel.fork_into` put it into new
-user, mount, pid, ipc, uts and (unless the policy says host) net namespaces. The plan is made and
-trusted by the host. When `enter` returns, nothing here can be undone from inside: no capability
-is left, none can be gained, and the calls that could matter are filtered. A step that fails
-raises `SetupError`, and the child ends without ever running anything.
+user, mount, pid, ipc, uts and (unless the policy says host) net namespaces: first `Ground`, which
+needs to know nothing, then `Ground.enter` with the plan, which the host made. When that returns,
+nothing here can be undone from inside: no capability is left, none can be gained, and the calls
+that could matter are filtered. A step that fails raises `SetupError`, and the child ends without
+ever running anything.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from podbot.sandbox.overlay import kernel, seccomp
 
@@ -42,22 +43,18 @@ class Bind(TypedDict):
 
 
 class Plan(TypedDict):
-    """Everything the child must do, decided by the host. Paths are absolute.
+    """What one sandbox is to be, decided by the host. Paths are absolute.
 
-    ``private`` are folders to cover with a fresh tmpfs, and its mode; ``writable`` is where
-    Landlock lets anything change.
+    ``writable`` is where Landlock lets anything change; ``config`` is what the guest must know
+    (its `configure`).
     """
 
-    uid: int
-    gid: int
-    network: str
     overlays: list[Overlay]
     binds: list[Bind]
-    private: dict[str, str]
     writable: list[str]
-    cgroups: list[str]
     rlimits: dict[str, int]
-    tmp_size: int
+    pid_max: int | None
+    config: dict[str, object]
 
 
 class SetupError(Exception):
@@ -70,7 +67,17 @@ class SetupError(Exception):
         self.remedy = remedy
 
 
+_FILTER = seccomp.program() if kernel.MACHINE in seccomp.AUDIT_ARCH else b""
 DOCTOR = "run `podbot doctor`: it names the setting and how to change it"
+UNMASK = (
+    "inside a container, start it with /proc unmasked "
+    "(podman: --security-opt unmask=ALL; docker: --security-opt systempaths=unconfined)"
+)
+OTHER_TARGET = (
+    "use a target on a local disk file system (ext4, xfs, btrfs, …), without mounts below it"
+)
+TMP_SIZE = 2 << 30
+FIRST_OWN_FD = 4  # 3 is the guest's line
 DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 SAFE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 
@@ -89,114 +96,133 @@ def _step(kind: str, what: str, remedy: str | None = DOCTOR) -> Iterator[None]:
         raise SetupError(kind, f"{what}: {os.strerror(error.errno or 0)} ({error})", remedy) from None
 
 
-def enter(plan: Plan) -> None:
-    """Turn this process into the inside of a sandbox."""
-    with _step("lockdown_failed", "joining the control group"):
-        for folder in plan["cgroups"]:
-            _write(f"{folder}/cgroup.procs", "0")
-    # 1. In the new user namespace we are nobody until we say who we are: ourselves. One id only,
-    #    so there is nothing to switch to; setgroups must be given up before gid_map is allowed.
-    with _step("userns_denied", "mapping the user into the namespace"):
-        _write("/proc/self/uid_map", f"{plan['uid']} {plan['uid']} 1")
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/gid_map", f"{plan['gid']} {plan['gid']} 1")
-    _mounts(plan)
-    if plan["network"] == "none":
-        # A new net namespace has a loopback device, but it is down.
-        with _step("lockdown_failed", "bringing up loopback"):
-            _loopback_up()
-    os.umask(0o022)
-    _lock_down(plan)
+class Terms(NamedTuple):
+    """What is known before any plan: who we are, and what every sandbox of this host has.
+
+    ``private`` are folders to cover with a fresh tmpfs, and its mode; ``alone`` means no network.
+    """
+
+    uid: int
+    gid: int
+    layer_root: str
+    private: dict[str, str]
+    alone: bool
 
 
-def _mounts(plan: Plan) -> None:
-    """Rebuild what this namespace sees. Nothing shows on the host: the tree was copied."""
-    with _step("lockdown_failed", "cutting off the mount namespace"):
-        kernel.make_private()
-    # 2. Take hold of what must stay writable, and of devices, before all becomes read-only.
-    #    A detached mount keeps its flags whatever happens to the tree.
-    layers = [(overlay, _overlay(overlay)) for overlay in plan["overlays"]]
-    with _step("lockdown_failed", "opening a path of the policy"):
-        binds = [
-            (bind, kernel.clone_tree(os.fsencode(bind["source"]), recursive=True))
-            for bind in plan["binds"]
-        ]
-    with _step("lockdown_failed", "opening /dev"):
-        devices = [(name, kernel.clone_tree(b"/dev/" + name)) for name in DEVICES]
-    # 3. Everything that exists becomes read-only and loses its setuid bits, mounts below too.
-    with _step("lockdown_failed", "making the host's tree read-only"):
-        attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
-        kernel.set_attributes(b"/", add=attributes, recursive=True)
-    # 4. Fresh private places on top of the shared ones. What was below them (other users'
-    #    files, sockets of agents, buses and displays) cannot be named any more.
-    with _step("lockdown_failed", "making private folders"):
-        size = str(plan["tmp_size"])
-        for path, mode in plan["private"].items():
-            mount = kernel.new_mount("tmpfs", {"mode": mode, "size": size}, SAFE)
-            kernel.attach(mount, os.fsencode(path))
-        _devices(devices, size)
-    # 5. The writable layers and the policy's paths, outermost first.
-    with _step("lockdown_failed", "attaching the layers"):
-        for overlay, mount in sorted(layers, key=lambda pair: len(pair[0]["at"])):
-            _attach(mount, overlay["at"], plan["private"])
-        for bind, mount in sorted(binds, key=lambda pair: len(pair[0]["at"])):
-            if not bind["writable"]:
-                kernel.set_attributes(mount, add=kernel.MOUNT_ATTR_RDONLY, recursive=True)
-            kernel.set_attributes(mount, add=SAFE, recursive=True)
-            _attach(mount, bind["at"], plan["private"])
-    # 6. A /proc of our own pid namespace. Read-only: to the kernel, root in here is still the
-    #    owner of /proc/sys, and capabilities are not asked for there.
-    with _step(
-        "proc_refused",
-        "mounting a fresh /proc",
-        "inside a container, start it with /proc unmasked "
-        "(podman: --security-opt unmask=ALL; docker: --security-opt systempaths=unconfined)",
-    ):
-        attributes = SAFE | kernel.MOUNT_ATTR_NOEXEC | kernel.MOUNT_ATTR_RDONLY
-        kernel.attach(kernel.new_mount("proc", {}, attributes), b"/proc")
-    # 7. Every descriptor that still points below the new mounts goes; then step onto them.
-    os.closerange(4, 1 << 20)
-    os.chdir("/")
+class Ground:
+    """A child half-way: in its own namespaces, with everything no plan decides done.
 
+    The zygote keeps one such child in stock, so that a sandbox need not wait for it.
+    """
 
-def _overlay(overlay: Overlay) -> int:
-    with _step(
-        "overlay_refused",
-        f"mounting an overlay over {overlay['at']}",
-        "use a target on a local disk file system (ext4, xfs, btrfs, …), without mounts below it",
-    ):
-        # Layers are named by descriptor, so no byte of a path is ever read as an option.
-        names = []
-        for path in (*overlay["lower"], overlay["upper"], overlay["work"]):
-            if path is not None:
-                fd = os.open(os.fsencode(path), os.O_PATH | os.O_DIRECTORY)
-                names.append(f"/proc/self/fd/{fd}")
-        options: dict[str, str | None] = {"userxattr": None}
-        if overlay["upper"] is not None:
-            options["workdir"] = names.pop()
-            options["upperdir"] = names.pop()
-        elif len(names) == 1:
-            raise OSError(errno.EINVAL, "an overlay without an upper needs two lower folders")
-        options["lowerdir"] = ":".join(names)
-        return kernel.new_mount("overlay", options, SAFE)
+    def __init__(self, terms: Terms):
+        self._private = terms.private
+        # 1. In the new user namespace we are nobody until we say who we are: ourselves. One id
+        #    only, so there is nothing to switch to; setgroups goes before gid_map is allowed.
+        with _step("userns_denied", "mapping the user into the namespace"):
+            _write("/proc/self/uid_map", f"{terms.uid} {terms.uid} 1")
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/gid_map", f"{terms.gid} {terms.gid} 1")
+        # 2. From here on nothing we mount shows on the host, nor the other way round. Take hold
+        #    of what is about to be covered or made read-only: a detached mount keeps its flags.
+        with _step("lockdown_failed", "cutting off the mount namespace"):
+            kernel.make_private()
+            layer_tree = kernel.clone_tree(os.fsencode(terms.layer_root))
+            devices = [(name, kernel.clone_tree(b"/dev/" + name)) for name in DEVICES]
+        # 3. Everything that exists becomes read-only and loses its setuid bits, mounts below
+        #    too; only the folder of layers stays writable, until it is covered.
+        with _step("lockdown_failed", "making the host's tree read-only"):
+            attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
+            kernel.set_attributes(b"/", add=attributes, recursive=True)
+            kernel.attach(layer_tree, os.fsencode(terms.layer_root))
+            self._originals = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in terms.private}
+        # 4. Fresh private places on top of the shared ones. What was below them (other users'
+        #    files, sockets of agents, buses and displays) cannot be named any more.
+        with _step("lockdown_failed", "making private folders"):
+            for path, mode in terms.private.items():
+                mount = kernel.new_mount("tmpfs", {"mode": mode, "size": str(TMP_SIZE)}, SAFE)
+                kernel.attach(mount, os.fsencode(path))
+            _devices(devices)
+        # 5. A /proc of our own pid namespace.
+        with _step("proc_refused", "mounting a fresh /proc", UNMASK):
+            attributes = SAFE | kernel.MOUNT_ATTR_NOEXEC
+            self._proc = kernel.new_mount("proc", {}, attributes)
+            kernel.attach(self._proc, b"/proc")
+        if terms.alone:
+            # A new net namespace has a loopback device, but it is down.
+            with _step("lockdown_failed", "bringing up loopback"):
+                _loopback_up()
+        os.umask(0o022)
 
+    def enter(self, plan: Plan) -> None:
+        """Do the rest: the plan's mounts, then throw away the keys."""
+        # 6. The writable layers and the policy's paths, outermost first.
+        layers = [(overlay["at"], self._overlay(overlay)) for overlay in plan["overlays"]]
+        with _step("lockdown_failed", "showing a path of the policy"):
+            binds = [(bind["at"], self._bind(bind)) for bind in plan["binds"]]
+        with _step("lockdown_failed", "attaching the layers"):
+            for at, mount in sorted(layers, key=_depth) + sorted(binds, key=_depth):
+                self._attach(mount, at)
+        # 7. /proc becomes read-only: to the kernel, root in here is still the owner of
+        #    /proc/sys, and capabilities are not asked for there.
+        with _step("lockdown_failed", "closing /proc"):
+            if plan["pid_max"] is not None:
+                # Counted for this pid namespace alone since Linux 6.14.
+                _write("/proc/sys/kernel/pid_max", str(plan["pid_max"]))
+            kernel.set_attributes(self._proc, add=kernel.MOUNT_ATTR_RDONLY)
+        # 8. Every descriptor that still points below the new mounts goes; then step onto them.
+        os.closerange(FIRST_OWN_FD, 1 << 20)
+        os.chdir("/")
+        _lock_down(plan)
 
-def _attach(mount: int, at: str, private: dict[str, str]) -> None:
-    """Attach a mount; its place is made where it lies in a fresh private folder."""
-    path = os.fsencode(at)
-    if any(at.startswith(folder + "/") for folder in private):
-        if stat.S_ISDIR(os.fstat(mount).st_mode):
-            os.makedirs(path, exist_ok=True)
+    def _original(self, path: str) -> int:
+        """A folder or file of the host's tree, also where a private folder covers it now."""
+        flags = os.O_PATH | os.O_CLOEXEC
+        for folder, fd in self._originals.items():
+            if path.startswith(folder + "/"):
+                return os.open(os.fsencode(path[len(folder) + 1 :]), flags, dir_fd=fd)
+        return os.open(os.fsencode(path), flags)
+
+    def _overlay(self, overlay: Overlay) -> int:
+        with _step("overlay_refused", f"mounting an overlay over {overlay['at']}", OTHER_TARGET):
+            # Layers are named by descriptor, so no byte of a path is ever read as an option.
+            lower = [f"/proc/self/fd/{self._original(path)}" for path in overlay["lower"]]
+            options: dict[str, str | None] = {"userxattr": None, "lowerdir": ":".join(lower)}
+            if overlay["upper"] is not None and overlay["work"] is not None:
+                options["upperdir"] = f"/proc/self/fd/{self._original(overlay['upper'])}"
+                options["workdir"] = f"/proc/self/fd/{self._original(overlay['work'])}"
+            return kernel.new_mount("overlay", options, SAFE)
+
+    def _bind(self, bind: Bind) -> int:
+        fd = self._original(bind["source"])
+        mount = kernel.clone_tree(f"/proc/self/fd/{fd}".encode(), recursive=True)
+        read_only = kernel.MOUNT_ATTR_RDONLY
+        if bind["writable"]:
+            kernel.set_attributes(mount, add=SAFE, clear=read_only, recursive=True)
         else:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-    kernel.attach(mount, path)
+            kernel.set_attributes(mount, add=SAFE | read_only, recursive=True)
+        return mount
+
+    def _attach(self, mount: int, at: str) -> None:
+        """Attach a mount; its place is made where it lies in a fresh private folder."""
+        path = os.fsencode(at)
+        if any(at.startswith(folder + "/") for folder in self._private):
+            if stat.S_ISDIR(os.fstat(mount).st_mode):
+                os.makedirs(path, exist_ok=True)
+            else:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+        kernel.attach(mount, path)
 
 
-def _devices(devices: list[tuple[bytes, int]], size: str) -> None:
+def _depth(placed: tuple[str, int]) -> int:
+    return len(placed[0])
+
+
+def _devices(devices: list[tuple[bytes, int]]) -> None:
     """/dev with the few devices everything needs, terminals of our own, and shared memory."""
     attributes = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NOEXEC
-    kernel.attach(kernel.new_mount("tmpfs", {"mode": "755", "size": size}, attributes), b"/dev")
+    kernel.attach(kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, attributes), b"/dev")
     for name, mount in devices:
         os.close(os.open(b"/dev/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
         kernel.attach(mount, b"/dev/" + name)
@@ -220,20 +246,20 @@ def _loopback_up() -> None:
 def _lock_down(plan: Plan) -> None:
     """Throw away the keys, in the order the kernel allows it."""
     with _step("lockdown_failed", "locking the sandbox down"):
-        # 8. From here on no program run inside can gain what we do not have.
+        # 9. From here on no program run inside can gain what we do not have.
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        # 9. All capabilities, for this process and whatever it starts, root's included.
+        # 10. All capabilities, for this process and whatever it starts, root's included.
         kernel.drop_capabilities()
-        # 10. Landlock: writing only where the plan says, whatever a mount may allow.
+        # 11. Landlock: writing only where the plan says, whatever a mount may allow.
         _landlock(plan["writable"])
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for name, value in plan["rlimits"].items():
             resource.setrlimit(getattr(resource, name), (value, value))
-        # 11. The filter comes last but for what it would not forbid.
-        kernel.install_filter(seccomp.program())
-        # 12. Die with the zygote, whoever kills it. (Changing credentials forgets this.)
+        # 12. The filter comes last but for what it would not forbid.
+        kernel.install_filter(_FILTER)
+        # 13. Die with the zygote, whoever kills it. (Changing credentials forgets this.)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        # 13. The guest's memory and descriptors are not its neighbours' to read.
+        # 14. The guest's memory and descriptors are not its neighbours' to read.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 

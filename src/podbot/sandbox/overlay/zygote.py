@@ -1,8 +1,8 @@
 """The zygote: a small, single-threaded parent that forks one guest per sandbox.
 
 Starting an interpreter costs more than making every namespace, so it is done once: the host
-execs this program, and each request forks a child that walks through `setup.enter` and becomes
-the guest. It holds each layer's lock for as long as its sandbox lives. It ends when its owner
+execs this program, which forks children that walk through `setup` and become guests; one is
+kept in stock, half-way. It holds each layer's lock for as long as its sandbox lives. It ends when its owner
 does (the control socket closes, or the owner's pidfd fires), and its children die with it.
 It must stay single-threaded, and must never run anything for a sandbox itself.
 """
@@ -18,13 +18,34 @@ import select
 import signal
 import socket
 import sys
-from typing import cast
+from typing import NamedTuple, cast
 
 from podbot.sandbox import guest
 from podbot.sandbox.overlay import kernel, setup
 
 MESSAGE_LIMIT = 1 << 20
 GUEST_FD = 3
+PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}
+
+
+class Child(NamedTuple):
+    """A fork of ours: not a sandbox yet while in stock, then one until it dies.
+
+    ``mounts`` holds its mount namespace open, so that taking that down is not part of its death
+    and nobody who waits for the death waits for it.
+    """
+
+    pid: int
+    orders: socket.socket
+    mounts: int
+    layer_root: str
+
+
+class Running(NamedTuple):
+    """A child that became a guest; ``lock`` marks its layer as live."""
+
+    child: Child
+    lock: int
 
 
 class Zygote:
@@ -34,21 +55,30 @@ class Zygote:
         """``files`` is the limit on open files that guests shall have."""
         self._control = control
         self._files = files
-        self._children: dict[int, tuple[int, int]] = {}  # sandbox number → (pid, lock)
+        self._sandboxes: dict[int, Running] = {}
         self._ending: set[int] = set()
+        self._spare: Child | None = None
+        self._private = {path: mode for path, mode in PRIVATE.items() if os.path.isdir(path)}
         self._owner_fd = os.pidfd_open(owner)
-        wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._wake = wake_read
+        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         self._poll = select.poll()
-        for fd in (control.fileno(), self._owner_fd, wake_read):
+        for fd in (control.fileno(), self._owner_fd, self._wake):
             self._poll.register(fd, select.POLLIN)
+        self._mount_poll = select.poll()
+        self._mount_poll.register(self._mounts, select.POLLPRI)
+        self._mount_poll.poll(0)
 
     def serve(self) -> None:
         """Until the owner is gone."""
+        root = None
         while True:
-            for fd, _ in self._poll.poll():
+            ready = self._poll.poll(0 if root is not None and self._spare is None else None)
+            if not ready and root is not None:
+                self._stock(root)  # nobody waits: have the next one ready
+            for fd, _ in ready:
                 if fd == self._owner_fd:
                     return
                 if fd == self._wake:
@@ -56,6 +86,9 @@ class Zygote:
                     self._reap()
                 elif not self._message():
                     return
+                root = self._root
+
+    _root: str | None = None
 
     def _message(self) -> bool:
         data, fds = _receive(self._control)
@@ -63,46 +96,103 @@ class Zygote:
             return False
         request = json.loads(data)
         if request["op"] == "start":
-            self._start(request["number"], cast(setup.Plan, request["plan"]), *fds)
+            self._root = request["layer_root"]
+            self._start(request, *fds)
         elif request["op"] == "end":
             self._end(request["number"])
+        elif request["op"] == "remove":
+            _remove(request["path"])
         return True
 
-    def _start(self, number: int, plan: setup.Plan, line: int, lock: int) -> None:
+    def _start(self, request: dict[str, object], line: int, lock: int) -> None:
+        try:
+            child = self._claim(request["network"] == "none", str(request["layer_root"]))
+            for folder in cast(list[str], request["cgroups"]):
+                with open(f"{folder}/cgroup.procs", "w") as file:
+                    file.write(str(child.pid))
+            plan = json.dumps(request["plan"]).encode("ascii")
+            socket.send_fds(child.orders, [plan], [line])
+        except OSError as error:
+            kind = "userns_denied" if isinstance(error, kernel.KernelError) else "launch_failed"
+            _report(line, kind, f"making namespaces: {error}", setup.DOCTOR)
+            os.close(lock)
+        else:
+            child.orders.close()
+            self._sandboxes[cast(int, request["number"])] = Running(child, lock)
+        finally:
+            os.close(line)
+
+    def _claim(self, alone: bool, layer_root: str) -> Child:
+        """The child in stock if it fits, else a new one."""
+        spare = self._spare
+        if spare is not None and alone:
+            self._spare = None
+            # A spare made before the host's mounts changed would show the old ones.
+            if spare.layer_root == layer_root and not self._mount_poll.poll(0):
+                return spare
+            self._drop(spare)
+        return self._fork(alone, layer_root)
+
+    def _stock(self, layer_root: str) -> None:
+        try:
+            self._mount_poll.poll(0)
+            self._spare = self._fork(True, layer_root)
+        except OSError:
+            self._root = None  # not now; the next request says what is wrong
+
+    def _fork(self, alone: bool, layer_root: str) -> Child:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
+        terms = setup.Terms(os.getuid(), os.getgid(), layer_root, self._private, alone)
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
-            | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if plan["network"] == "none" else 0)
+            | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)
         )  # fmt: skip
         try:
             pid = kernel.fork_into(flags)
-        except OSError as error:
-            _report(line, "userns_denied", f"making namespaces: {error}", setup.DOCTOR)
-            os.close(line)
-            os.close(lock)
-            return
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
         if pid == 0:
-            _become_guest(line, plan, self._files)
-        os.close(line)
-        self._children[number] = (pid, lock)
+            _become_guest(theirs, terms, self._files)
+        theirs.close()
+        try:
+            mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            mounts = -1  # it died at once; whoever reads its line will know
+        return Child(pid, ours, mounts, layer_root)
+
+    def _drop(self, child: Child) -> None:
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+        child.orders.close()
+        _close(child.mounts)
 
     def _end(self, number: int) -> None:
-        if number not in self._children:
+        if number not in self._sandboxes:
             self._say_ended(number)
             return
         self._ending.add(number)
         # Our own child, not reaped yet: the pid cannot be anyone else's.
-        os.kill(self._children[number][0], signal.SIGKILL)
+        os.kill(self._sandboxes[number].child.pid, signal.SIGKILL)
         self._reap()
 
     def _reap(self) -> None:
-        for number, (pid, lock) in list(self._children.items()):
-            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if self._spare is not None and os.waitpid(self._spare.pid, os.WNOHANG)[0]:
+            self._spare.orders.close()
+            _close(self._spare.mounts)
+            self._spare, self._root = None, None
+        for number, (child, lock) in list(self._sandboxes.items()):
+            if os.waitpid(child.pid, os.WNOHANG)[0] == 0:
                 continue
-            del self._children[number]
+            del self._sandboxes[number]
             os.close(lock)
             if number in self._ending:
                 self._ending.discard(number)
                 self._say_ended(number)
+            _close(child.mounts)
 
     def _say_ended(self, number: int) -> None:
         try:
@@ -111,27 +201,66 @@ class Zygote:
             pass  # the owner is gone; serve() sees it next
 
 
-def _become_guest(line: int, plan: setup.Plan, files: tuple[int, int]) -> None:
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)
+
+
+def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[int, int]) -> None:
     """The child's whole life. Never returns."""
-    status = 1
     try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
-        os.dup2(line, GUEST_FD, inheritable=False)
-        os.closerange(GUEST_FD + 1, 1 << 20)
         resource.setrlimit(resource.RLIMIT_NOFILE, files)
         gc.enable()
+        # The line to the zygote is 3 until the guest's own line takes its place.
+        os.dup2(orders.fileno(), GUEST_FD, inheritable=False)
+        orders.detach()
+        os.closerange(GUEST_FD + 1, 1 << 20)
+        ground, problem = None, None
         try:
-            setup.enter(plan)
+            ground = setup.Ground(ground_for)
         except setup.SetupError as error:
-            _report(GUEST_FD, error.kind, error.message, error.remedy)
-        else:
-            _say(GUEST_FD, {"id": 0, "ready": True})
-            guest.Guest(GUEST_FD, GUEST_FD).serve()
-            status = 0
+            problem = error
+        waiting = socket.socket(fileno=GUEST_FD)
+        data, fds = _receive(waiting)
+        waiting.detach()
+        if data:
+            os.dup2(fds[0], GUEST_FD, inheritable=False)
+            os.close(fds[0])
+            _serve(ground, problem, cast(setup.Plan, json.loads(data)))
     except BaseException as error:
         _report(GUEST_FD, "launch_failed", f"{type(error).__name__}: {error}", None)
     finally:
-        os._exit(status)  # pid 1 of the namespace: the kernel kills everything else in it
+        os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
+
+
+def _serve(
+    ground: setup.Ground | None, problem: setup.SetupError | None, plan: setup.Plan
+) -> None:
+    try:
+        if ground is None:
+            assert problem is not None
+            raise problem
+        ground.enter(plan)
+    except setup.SetupError as error:
+        _report(GUEST_FD, error.kind, error.message, error.remedy)
+        return
+    inside = guest.Guest(GUEST_FD, GUEST_FD)
+    inside.configure(plan["config"])
+    _say(GUEST_FD, {"id": 0, "ready": True})
+    inside.serve()
+
+
+def _remove(path: str) -> None:
+    """Remove a discarded layer, so that closing a sandbox need not wait for it."""
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        guest.remove_tree(folder, os.path.basename(path))
+    except OSError:
+        pass  # a later sweep finds what is left
+    finally:
+        os.close(folder)
 
 
 def _report(line: int, kind: str, message: str, remedy: str | None) -> None:
