@@ -134,27 +134,28 @@ def _kill_marked(token: str) -> None:
 
 def existing_folder(target: str | os.PathLike[str]) -> Path:
     """A target as an absolute path without links, or the error that names what is wrong."""
-    path = Path(os.path.expanduser(os.fspath(target)))
+    path = os.path.expanduser(os.fspath(target))
     shown = os.fsencode(path).decode("utf-8", "backslashreplace")
     try:
-        real = path.resolve(strict=True)
+        real = os.path.realpath(path, strict=True)
+        is_folder = os.path.isdir(real)
     except (FileNotFoundError, NotADirectoryError):
         raise LaunchError(
             f"target {shown} does not exist",
             kind=Kind.TARGET_MISSING,
             remedy="create the folder, or name another one",
         ) from None
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise LaunchError(
             f"target {shown} cannot be reached: {error}", kind=Kind.TARGET_REFUSED
         ) from None
-    if not real.is_dir():
+    if not is_folder:
         raise LaunchError(
             f"target {shown} is not a folder",
             kind=Kind.TARGET_NOT_DIRECTORY,
             remedy="name the folder that holds the file",
         )
-    return real
+    return Path(real)
 
 
 def rlimits(limits: Limits) -> dict[str, int]:

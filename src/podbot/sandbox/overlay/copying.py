@@ -10,8 +10,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import shutil
 import stat
+from functools import cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
@@ -32,8 +34,32 @@ def needed(targets: tuple[str, ...]) -> str | None:
     return None
 
 
+class _MountTable:
+    """The mount points, read again only when the kernel says they changed."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLPRI)
+        self._points = _read_mount_points()
+
+    def points(self) -> list[str]:
+        if self._poll.poll(0):
+            self._points = _read_mount_points()
+        return self._points
+
+
+@cache
+def _mount_table(_pid: int) -> _MountTable:
+    return _MountTable()
+
+
 def mount_points() -> list[str]:
     """Where something is mounted, for this process."""
+    return _mount_table(os.getpid()).points()
+
+
+def _read_mount_points() -> list[str]:
     found = []
     with open("/proc/self/mountinfo", "rb") as table:
         for line in table:

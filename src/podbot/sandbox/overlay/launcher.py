@@ -212,10 +212,10 @@ class _View:
 def _home() -> str | None:
     """The user's home as a real folder, or None if there is none worth the name."""
     try:
-        home = str(Path.home().resolve(strict=True))
-    except (OSError, RuntimeError):
+        home = os.path.realpath(os.path.expanduser("~"), strict=True)
+    except OSError:
         return None
-    return home if os.path.isdir(home) and home != "/" else None
+    return home if home != "/" and os.path.isdir(home) else None
 
 
 def _checked(given: tuple[Target, ...]) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ def _checked(given: tuple[Target, ...]) -> tuple[str, ...]:
                     kind=Kind.TARGET_REFUSED,
                     remedy="name only the outer one",
                 )
-        if is_below(str(layers.root()), target) or str(layers.root()) == target:
+        if f"{layers.root()}/".startswith(f"{target}/"):
             raise LaunchError(
                 f"the layers lie below the target {target}",
                 kind=Kind.TARGET_REFUSED,

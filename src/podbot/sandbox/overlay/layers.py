@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
@@ -95,10 +96,13 @@ def root() -> Path:
     ``$PODBOT_LAYERS``, else ``/var/lib/podbot/layers`` for root, else ``/var/tmp/podbot-UID``:
     outside of every home, because a layer may not lie below what it covers.
     """
-    chosen = os.environ.get(ROOT_VARIABLE)
-    uid = os.getuid()
+    return _checked_root(os.environ.get(ROOT_VARIABLE), os.getuid())
+
+
+@lru_cache(maxsize=8)
+def _checked_root(chosen: str | None, uid: int) -> Path:
     if chosen:
-        path = Path(chosen)
+        path = Path(chosen).absolute()
     elif uid == 0:
         path = Path("/var/lib/podbot/layers")
     else:
@@ -129,7 +133,11 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
     path = root() / f"{stamp}-{secrets.token_hex(4)}"
     layer = Layer(path, targets, time.time(), os.getpid(), method)
     try:
-        os.mkdir(path, 0o700)
+        try:
+            os.mkdir(path, 0o700)
+        except FileNotFoundError:  # someone removed the root since it was checked
+            _checked_root.cache_clear()
+            os.mkdir(root() / path.name, 0o700)
         # Locked before it has a name that `found` looks for: a sweep never sees it unlocked.
         lock = os.open(path / ".new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -139,13 +147,16 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
                 "owner": layer.owner, "method": method,
             }  # fmt: skip
             os.write(lock, json.dumps(meta).encode("ascii"))
-            for name in [str(index) for index in range(len(targets))] + ["home"] * home:
-                if method == "overlay" or name == "home":
-                    os.mkdir(path / f"{name}.work", 0o700)
-                os.mkdir(path / f"{name}.upper", 0o700)
+            base = os.fspath(path)
             for index, target in enumerate(targets):
-                # The upper folder's mode is what the target's own shows inside.
-                os.chmod(path / f"{index}.upper", stat.S_IMODE(os.stat(target).st_mode))
+                if method == "overlay":
+                    os.mkdir(f"{base}/{index}.work", 0o700)
+                os.mkdir(f"{base}/{index}.upper", 0o700)
+                # Its mode is what the target's own shows inside.
+                os.chmod(f"{base}/{index}.upper", stat.S_IMODE(os.stat(target).st_mode))
+            if home:
+                os.mkdir(f"{base}/home.work", 0o700)
+                os.mkdir(f"{base}/home.upper", 0o700)
             os.rename(path / ".new", path / META)
         except BaseException:
             os.close(lock)

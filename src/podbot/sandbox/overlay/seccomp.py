@@ -95,9 +95,6 @@ def program(machine: str = MACHINE) -> bytes:
     if machine == "x86_64":
         # The x32 calls share the architecture and carry bit 30.
         parts += [_op(_JGE, 0x40000000, 0, 1), _deny(errno.ENOSYS)]
-    denied = sorted(n[column] for n in DENIED.values() if n[column] is not None)
-    for number in denied:
-        parts += [_op(_JEQ, number, 0, 1), _deny()]
     parts += [_op(_JEQ, calls["clone3"], 0, 1), _deny(errno.ENOSYS)]
     parts += _when(calls["clone"], [_op(_LD, _ARG0), _op(_JSET, _NAMESPACES, 0, 1), _deny()])
     parts += _when(
@@ -117,7 +114,11 @@ def program(machine: str = MACHINE) -> bytes:
         body += [_op(_JEQ, family, len(_FAMILIES) - at, 0) for at, family in enumerate(_FAMILIES)]
         body += [_deny(errno.EAFNOSUPPORT)]
         parts += _when(calls[name], body)
-    parts.append(_op(_RET, _ALLOW))
+    # One comparison for each denied call, all jumping to the last instruction.
+    denied = sorted(n[column] for n in DENIED.values() if n[column] is not None)
+    for at, number in enumerate(denied):
+        parts.append(_op(_JEQ, number, len(denied) - at, 0))
+    parts += [_op(_RET, _ALLOW), _deny()]
     return b"".join(parts)
 
 

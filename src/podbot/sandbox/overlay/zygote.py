@@ -25,6 +25,9 @@ from podbot.sandbox.overlay import kernel, setup
 
 MESSAGE_LIMIT = 1 << 20
 GUEST_FD = 3
+IDLE_MILLISECONDS = 20
+"""How long nobody must have asked for anything before the stock is filled, unless a sandbox just
+ended: a sandbox that just started wants the processor for what it was opened for."""
 PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}
 
 
@@ -75,9 +78,10 @@ class Zygote:
         """Until the owner is gone."""
         root = None
         while True:
-            ready = self._poll.poll(0 if root is not None and self._spare is None else None)
+            lacking = root is not None and self._spare is None
+            ready = self._poll.poll(self._patience if lacking else None)
             if not ready and root is not None:
-                self._stock(root)  # nobody waits: have the next one ready
+                self._stock(root)
             for fd, _ in ready:
                 if fd == self._owner_fd:
                     return
@@ -89,12 +93,14 @@ class Zygote:
                 root = self._root
 
     _root: str | None = None
+    _patience = IDLE_MILLISECONDS
 
     def _message(self) -> bool:
         data, fds = _receive(self._control)
         if not data:
             return False
         request = json.loads(data)
+        self._patience = IDLE_MILLISECONDS if request["op"] == "start" else 0
         if request["op"] == "start":
             self._root = request["layer_root"]
             self._start(request, *fds)
