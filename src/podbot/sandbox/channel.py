@@ -80,7 +80,7 @@ class Pending:
         self.size = 0
         self.head: dict[str, JsonValue] = {}
         self.error: SandboxError | None = None
-        self.sent = False
+        self.sent: list[int] = []
         self.done = False
         self.wake: Callable[[], None] | None = None
 
@@ -228,8 +228,8 @@ class SocketChannel:
     """A channel over a connected stream socket, driven by the threads that call it.
 
     A Ctrl-C may come between any two steps. So turns are taken and given back under one plain
-    lock and by name, and the result of each system call is kept by the same C call that made it:
-    an interrupt can lose no byte and no lock.
+    lock and by name, and the result of each system call is kept by the same C call that made it
+    (``list.extend(map(…))``): an interrupt loses no byte and no turn.
     """
 
     def __init__(self, sock: socket.socket, died: Callable[[], SandboxError | None]):
@@ -243,6 +243,7 @@ class SocketChannel:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
+        self._taken: list[int | bytes] = []
         self._reader: int | None = None
         self._sender: int | None = None
 
@@ -258,9 +259,11 @@ class SocketChannel:
         with self._lock:
             pending, data = self._mux.begin(call)
         try:
-            self._transmit(data, call.payload, deadline, pending)
+            self._transmit(data, call.payload, deadline, pending.sent)
             self._await(pending, deadline)
         except BaseException as error:
+            self._leave_sending()
+            self._leave_reading()
             if call.cancel and pending.sent and not pending.done:
                 self._cancel(pending)
             with self._lock:
@@ -287,7 +290,7 @@ class SocketChannel:
         note = wire.encode({"id": 0, "op": "cancel", "target": pending.number})
         deadline = time.monotonic() + CANCEL_SECONDS
         try:
-            self._transmit(note, b"", deadline)
+            self._transmit(note, b"", deadline, [])
             self._await(pending, deadline)
         except (SandboxError, OSError, ValueError):
             pass  # the guest is gone or stuck: closing the sandbox is what kills it then
@@ -312,10 +315,10 @@ class SocketChannel:
         data: bytes,
         payload: bytes | bytearray | memoryview,
         deadline: float | None,
-        pending: Pending | None = None,
+        sent: list[int],
     ) -> None:
+        """Send a frame; ``sent`` is told how much of it went out, whatever happens."""
         view = memoryview(b"".join((data, payload)) if len(payload) else data)
-        sent: list[int] = []
         try:
             self._take_sending(deadline)
             self._push(view, sent, deadline)
@@ -324,8 +327,6 @@ class SocketChannel:
                 self._push_rest(view, sent)
             raise
         finally:
-            if pending is not None:
-                pending.sent = bool(sent)
             self._leave_sending()
 
     def _push(self, view: memoryview, sent: list[int], deadline: float | None) -> None:
@@ -381,7 +382,8 @@ class SocketChannel:
             try:
                 if self._take_reading():
                     while not pending.done:
-                        self._ready(select.POLLIN, _left(deadline))
+                        if not self._taken:
+                            self._ready(select.POLLIN, _left(deadline))
                         self._receive()
             finally:
                 self._leave_reading()
@@ -414,33 +416,30 @@ class SocketChannel:
 
     def _receive(self) -> None:
         """Take in what is there, if anything. Only the reader calls this."""
-        view = self._decoder.want()
-        counts: list[int] = []
-        chunks: list[bytes] = []
-        try:
-            if view is not None:
-                counts.extend(map(self._sock.recv_into, (view,)))
-            else:
-                chunks.extend(map(self._sock.recv, (wire.CHUNK,)))
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            self._lose()
-        finally:
-            for count in counts:
-                self._digest(count, None)
-            for chunk in chunks:
-                self._digest(len(chunk), chunk)
+        if not self._taken:  # else an interrupt came before it could be looked at
+            view = self._decoder.want()
+            try:
+                if view is not None:
+                    self._taken.extend(map(self._sock.recv_into, (view,)))
+                else:
+                    self._taken.extend(map(self._sock.recv, (wire.CHUNK,)))
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                self._lose()
+        self._digest()
 
-    def _digest(self, count: int, chunk: bytes | None) -> None:
+    def _digest(self) -> None:
         """Parse what was received, and hand out the replies."""
-        if not count:
+        if not self._taken[0]:
             self._lose()
         try:
-            if chunk is None:
-                self._decoder.filled(count)
+            part = self._taken[0]
+            del self._taken[0]
+            if isinstance(part, int):
+                self._decoder.filled(part)
             else:
-                self._decoder.feed(chunk)
+                self._decoder.feed(part)
             frame = self._decoder.take()
             if frame is not None:
                 with self._lock:
