@@ -30,14 +30,24 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
-    from podbot.sandbox.async_memory import AsyncMemorySandbox
+    from podbot.sandbox.async_backends import (
+        AsyncLocalSandbox,
+        AsyncMemorySandbox,
+        AsyncOverlaySandbox,
+    )
     from podbot.sandbox.async_sandbox import AsyncProcess, AsyncSandbox
+    from podbot.sandbox.local import LocalSandbox
     from podbot.sandbox.memory import MemorySandbox
+    from podbot.sandbox.overlay.launcher import OverlaySandbox
+    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.pool import Pool
 
 __all__ = [
     "DEFAULT_ENVIRONMENT",
     "DEFAULT_HIDDEN",
+    "AsyncLocalSandbox",
     "AsyncMemorySandbox",
+    "AsyncOverlaySandbox",
     "AsyncProcess",
     "AsyncSandbox",
     "ExecResult",
@@ -51,10 +61,14 @@ __all__ = [
     "LaunchError",
     "Launched",
     "Launcher",
+    "Layer",
     "Limits",
+    "LocalSandbox",
     "MemorySandbox",
+    "OverlaySandbox",
     "PodbotError",
     "Policy",
+    "Pool",
     "Process",
     "PythonResult",
     "Sandbox",
@@ -67,10 +81,16 @@ __all__ = [
 
 # Found when first used: asyncio and subprocess would double the time of importing this module.
 _LAZY = {
-    "AsyncMemorySandbox": "podbot.sandbox.async_memory",
+    "AsyncLocalSandbox": "podbot.sandbox.async_backends",
+    "AsyncMemorySandbox": "podbot.sandbox.async_backends",
+    "AsyncOverlaySandbox": "podbot.sandbox.async_backends",
     "AsyncProcess": "podbot.sandbox.async_sandbox",
     "AsyncSandbox": "podbot.sandbox.async_sandbox",
+    "Layer": "podbot.sandbox.overlay.layers",
+    "LocalSandbox": "podbot.sandbox.local",
     "MemorySandbox": "podbot.sandbox.memory",
+    "OverlaySandbox": "podbot.sandbox.overlay.launcher",
+    "Pool": "podbot.sandbox.pool",
 }
 
 # Hidden from type checkers, or every misspelt name would be an object to them.

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import ops, wire
@@ -34,6 +34,9 @@ from podbot.sandbox.values import (
     TransferResult,
 )
 
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.layers import Layer
+
 T = TypeVar("T")
 
 
@@ -52,6 +55,7 @@ class AsyncSandbox:
         self.workdir = ""
         self.guarantees: tuple[Guarantee, ...] = ()
         self.notes: tuple[str, ...] = ()
+        self.layer: Layer | None = None
 
     async def start(self) -> Self:
         """Start the sandbox, once; `await sandbox` and ``async with`` do this."""
@@ -68,6 +72,7 @@ class AsyncSandbox:
         self.workdir = launched.workdir
         self.guarantees = launched.guarantees
         self.notes = launched.notes
+        self.layer = launched.layer
         if launched.config:
             try:
                 await self._run(ops.init(launched.config))

@@ -9,7 +9,6 @@ of podbot: it is copied alone into containers.
 Reading order: wire, processes, kernel, files, searching, requests, `main`.
 """
 
-
 import collections
 import errno
 import heapq
@@ -105,8 +104,13 @@ class _Libc:
         beneath_no_magiclinks = 0x08 | 0x02
         how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode, beneath_no_magiclinks)
         for _ in range(100):
-            fd = libc.syscall(self._ctypes.c_long(437), dir_fd, os.fsencode(path), how,
-                              self._ctypes.c_size_t(len(how)))
+            fd = libc.syscall(
+                self._ctypes.c_long(437),
+                dir_fd,
+                os.fsencode(path),
+                how,
+                self._ctypes.c_size_t(len(how)),
+            )
             if fd >= 0:
                 return fd
             number = self._ctypes.get_errno()
@@ -392,14 +396,20 @@ def spawn_program(argv, env, cwd, actions):
     except OSError as error:
         raise Refused("bad_cwd", "%s: %s" % (cwd, os.strerror(error.errno)))
     try:
-        return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True,
-                              setsigdef=SPAWN_SIGNALS)
+        return os.posix_spawn(
+            program, argv, env, file_actions=actions, setsid=True, setsigdef=SPAWN_SIGNALS
+        )
     except OSError as error:
         if error.errno == errno.ENOEXEC:  # a script without #!: what a shell would do
             try:
-                return os.posix_spawn("/bin/sh", ["sh", program] + argv[1:], env,
-                                      file_actions=actions, setsid=True,
-                                      setsigdef=SPAWN_SIGNALS)
+                return os.posix_spawn(
+                    "/bin/sh",
+                    ["sh", program] + argv[1:],
+                    env,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigdef=SPAWN_SIGNALS,
+                )
             except OSError as again:
                 error = again
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -955,7 +965,7 @@ def set_terminal_size(fd, size):
 # Runs in a process of its own, by whatever interpreter the policy names (3.8 or newer), and
 # imports next to nothing: its start is most of what a first answer costs. Descriptor 3 is its
 # line to the guest; what the code prints goes to pipes the guest reads.
-KERNEL = r'''
+KERNEL = r"""
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 import _ast, os, signal, struct
@@ -1032,7 +1042,7 @@ def serve(workdir):
             data = data[os.write(line, data):]
 os.chdir(sys.argv[1])
 serve(sys.argv[1])
-'''
+"""
 
 KERNEL_REPLY = struct.Struct("!BII")
 INTERRUPT_GRACE = 2.0
@@ -1414,12 +1424,21 @@ class Draft:
         try:
             if self._temporary is not None:
                 if self._mode == "create":
-                    os.link(self._temporary, self._name, src_dir_fd=self._folder,
-                            dst_dir_fd=self._folder, follow_symlinks=False)
+                    os.link(
+                        self._temporary,
+                        self._name,
+                        src_dir_fd=self._folder,
+                        dst_dir_fd=self._folder,
+                        follow_symlinks=False,
+                    )
                     os.unlink(self._temporary, dir_fd=self._folder)
                 else:
-                    os.replace(self._temporary, self._name, src_dir_fd=self._folder,
-                               dst_dir_fd=self._folder)
+                    os.replace(
+                        self._temporary,
+                        self._name,
+                        src_dir_fd=self._folder,
+                        dst_dir_fd=self._folder,
+                    )
                 self._temporary = None
         except OSError as error:
             raise refused(error, self._path)
@@ -2360,9 +2379,7 @@ class Guest:
             if matches(name):
                 found.append(under(head["path"], name))
                 if len(found) > head["max_entries"]:
-                    raise Refused(
-                        "too_large", "more than %d entries match" % head["max_entries"]
-                    )
+                    raise Refused("too_large", "more than %d entries match" % head["max_entries"])
         return {}, json.dumps(sorted(found)).encode("ascii")
 
     def _grep(self, head, _):
@@ -2373,7 +2390,9 @@ class Guest:
         if not folder and not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise Refused("not_a_file", "%s is neither a file nor a folder" % head["path"])
-        translated = rg_pattern(head["pattern"], head["ignore_case"]) if folder and self.rg else None
+        translated = (
+            rg_pattern(head["pattern"], head["ignore_case"]) if folder and self.rg else None
+        )
         if translated is not None:
             try:
                 Ripgrep(self, head, fd, translated)  # it owns the descriptor from here on

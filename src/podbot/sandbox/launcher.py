@@ -11,13 +11,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.channel import Channel
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
+
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.layers import Layer
 
 ENTRY_POINTS = "podbot.sandbox"
 
@@ -27,8 +30,9 @@ class Launched:
     """A guest that runs.
 
     ``config`` is the guest's first request (see ``guest.py``); a backend that brings its own
-    ``channel`` leaves it empty. ``end(keep)`` kills everything of the sandbox and waits for it;
-    it may be called twice. ``died()`` may know why a guest that hung up did so.
+    ``channel`` leaves it empty. ``end()`` kills everything of the sandbox and waits for it;
+    it may be called twice. ``died()`` may know why a guest that hung up did so. ``layer`` is where
+    the changes are, for a backend that keeps them apart.
     """
 
     workdir: str
@@ -38,6 +42,7 @@ class Launched:
     config: dict[str, object] = field(default_factory=dict)
     died: Callable[[], SandboxError | None] = lambda: None
     notes: tuple[str, ...] = ()
+    layer: Layer | None = None
 
 
 class Launcher(Protocol):

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import interpreter
-from podbot.sandbox.async_sandbox import AsyncSandbox
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
@@ -191,19 +190,6 @@ def _guarantees(limits: Limits) -> tuple[Guarantee, ...]:
 
 class LocalSandbox(Sandbox):
     """A sandbox of the local backend: **no isolation**, see the module."""
-
-    def __init__(
-        self,
-        target: str | os.PathLike[str] | None = None,
-        *,
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-    ):
-        super().__init__(LocalLauncher(target, policy=policy, limits=limits))
-
-
-class AsyncLocalSandbox(AsyncSandbox):
-    """The async twin of `LocalSandbox`."""
 
     def __init__(
         self,

@@ -216,9 +216,7 @@ class Policy:
 
 
 @lru_cache(maxsize=64)
-def _hidden_paths(
-    hidden: tuple[str, ...], readable: tuple[str, ...], home: str
-) -> tuple[str, ...]:
+def _hidden_paths(hidden: tuple[str, ...], readable: tuple[str, ...], home: str) -> tuple[str, ...]:
     shown = {_absolute(path, home) for path in readable}
     covered = {_absolute(path, home) for path in hidden} - shown
     for path in shown:

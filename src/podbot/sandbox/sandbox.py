@@ -18,7 +18,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import ops, wire
@@ -35,6 +35,9 @@ from podbot.sandbox.values import (
     PythonResult,
     TransferResult,
 )
+
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.layers import Layer
 
 Argv = Sequence[str | os.PathLike[str]]
 T = TypeVar("T")
@@ -59,6 +62,7 @@ class Sandbox:
         self.workdir = launched.workdir
         self.guarantees: tuple[Guarantee, ...] = launched.guarantees
         self.notes: tuple[str, ...] = launched.notes
+        self.layer: Layer | None = launched.layer
         connection = launched.connection
         self._channel: Channel = (
             SocketChannel(connection, launched.died)

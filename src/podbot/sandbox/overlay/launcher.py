@@ -15,7 +15,6 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import interpreter, wire
-from podbot.sandbox.async_sandbox import AsyncSandbox
 from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
@@ -52,14 +51,16 @@ class OverlayLauncher:
         limits: Limits | None = None,
         discard: bool = False,
     ):
-        single = target is None or isinstance(target, str | bytes | os.PathLike)
-        self.targets: tuple[Target, ...] = (
-            (os.getcwd() if target is None else target,) if single else tuple(target)  # type: ignore[arg-type]  # narrowed by `single`
-        )
+        self.targets: tuple[Target, ...]
+        if target is None:
+            self.targets = (os.getcwd(),)
+        elif isinstance(target, str | os.PathLike):
+            self.targets = (target,)
+        else:
+            self.targets = tuple(target)
         self.policy = policy or Policy()
         self.limits = limits or Limits()
         self.discard = discard
-        self.layer: Layer | None = None
 
     def launch(self) -> Launched:
         """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
@@ -82,7 +83,6 @@ class OverlayLauncher:
 
     def _start(self, view: _View, method: str, reason: str | None) -> Launched:
         layer, lock = layers.create(view.targets, method, view.home_layer is not None)
-        self.layer = layer
         group = cgroups.NO_GROUP
         ours, theirs = socket.socketpair()
         number = None
@@ -123,6 +123,7 @@ class OverlayLauncher:
             end=running.end,
             connection=ours,
             died=running.reason,
+            layer=layer,
             notes=report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason),
         )
 
@@ -145,13 +146,16 @@ class OverlayLauncher:
             upper, work = str(layer.path / "home.upper"), str(layer.path / "home.work")
             overlays.append(view.overlay(view.home_layer, upper, work))
         for parent, template in view.hiding.parents.items():
-            overlays.append({"at": parent, "lower": [template, parent], "upper": None, "work": None})
+            overlays.append(
+                {"at": parent, "lower": [template, parent], "upper": None, "work": None}
+            )
         for path in self.policy.writable:
             real = str(Path(path).expanduser().resolve())
             binds.append({"source": real, "at": real, "writable": True})
         if not any(is_below(str(layer.path), folder) for folder in PRIVATE):
-            binds.append({"source": hiding.empty_folder(), "at": str(layer.path.parent),
-                          "writable": False})
+            binds.append(
+                {"source": hiding.empty_folder(), "at": str(layer.path.parent), "writable": False}
+            )
         private = [path for path in PRIVATE if os.path.isdir(path)]
         writable = [*private, "/dev", *view.targets]
         writable += [view.home_layer] if view.home_layer else []
@@ -319,9 +323,9 @@ def await_ready(line: socket.socket) -> None:
             kind=Kind.LAUNCH_FAILED,
             remedy="run `podbot doctor`",
         ) from None
-    error = head.get("error")
-    if error is not None:
-        failure = launch_failure(error)
+    problem = head.get("error")
+    if problem is not None:
+        failure = launch_failure(problem)
         raise LaunchError(failure.message, kind=failure.kind, remedy=failure.remedy)
 
 
@@ -349,28 +353,4 @@ class OverlaySandbox(Sandbox):
         limits: Limits | None = None,
         discard: bool = False,
     ):
-        launcher = OverlayLauncher(target, policy=policy, limits=limits, discard=discard)
-        super().__init__(launcher)
-        assert launcher.layer is not None
-        self.layer: Layer = launcher.layer
-
-
-class AsyncOverlaySandbox(AsyncSandbox):
-    """The async twin of `OverlaySandbox`."""
-
-    def __init__(
-        self,
-        target: Target | Sequence[Target] | None = None,
-        *,
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        discard: bool = False,
-    ):
         super().__init__(OverlayLauncher(target, policy=policy, limits=limits, discard=discard))
-
-    @property
-    def layer(self) -> Layer:
-        """Where its changes are; usable after `close` too."""
-        assert isinstance(self._launcher, OverlayLauncher)
-        assert self._launcher.layer is not None, "not started"
-        return self._launcher.layer

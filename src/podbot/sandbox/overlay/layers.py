@@ -187,7 +187,10 @@ def found() -> list[Layer]:
             meta = json.loads((entry / META).read_bytes())
             layers.append(
                 Layer(
-                    entry, tuple(meta["targets"]), float(meta["created"]), int(meta["owner"]),
+                    entry,
+                    tuple(meta["targets"]),
+                    float(meta["created"]),
+                    int(meta["owner"]),
                     str(meta["method"]),
                 )  # fmt: skip
             )

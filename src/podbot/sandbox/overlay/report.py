@@ -68,8 +68,7 @@ def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
         elif name == "memory":
             found.append(Guarantee("limit.memory", True, "rlimit on data, per process"))
         elif name == "pids" and pids_by(int(value)):
-            by = {"rlimit": "rlimit in the user namespace", "pid_max": "pid_max of the namespace"}
-            found.append(Guarantee("limit.pids", True, by[pids_by(int(value))]))
+            found.append(Guarantee("limit.pids", True, f"{pids_by(int(value))} of the namespace"))
         else:
             found.append(Guarantee(f"limit.{name}", False, "needs a control group (see doctor)"))
     if limits.file_size is not None:

@@ -93,7 +93,9 @@ def _step(kind: str, what: str, remedy: str | None = DOCTOR) -> Iterator[None]:
             kind, remedy = "disk_full", "free some space where the sandbox's layer lies"
         elif error.errno == errno.ENOSYS:
             kind, remedy = "kernel_too_old", "podbot needs Linux 5.12 or newer for this backend"
-        raise SetupError(kind, f"{what}: {os.strerror(error.errno or 0)} ({error})", remedy) from None
+        raise SetupError(
+            kind, f"{what}: {os.strerror(error.errno or 0)} ({error})", remedy
+        ) from None
 
 
 class Terms(NamedTuple):
@@ -135,7 +137,9 @@ class Ground:
             attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
             kernel.set_attributes(b"/", add=attributes, recursive=True)
             kernel.attach(layer_tree, os.fsencode(terms.layer_root))
-            self._originals = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in terms.private}
+            self._originals = {
+                path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in terms.private
+            }
         # 4. Fresh private places on top of the shared ones. What was below them (other users'
         #    files, sockets of agents, buses and displays) cannot be named any more.
         with _step("lockdown_failed", "making private folders"):
@@ -222,7 +226,9 @@ def _depth(placed: tuple[str, int]) -> int:
 def _devices(devices: list[tuple[bytes, int]]) -> None:
     """/dev with the few devices everything needs, terminals of our own, and shared memory."""
     attributes = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NOEXEC
-    kernel.attach(kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, attributes), b"/dev")
+    kernel.attach(
+        kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, attributes), b"/dev"
+    )
     for name, mount in devices:
         os.close(os.open(b"/dev/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
         kernel.attach(mount, b"/dev/" + name)
@@ -231,8 +237,8 @@ def _devices(devices: list[tuple[bytes, int]]) -> None:
     kernel.attach(kernel.new_mount("devpts", options, attributes), b"/dev/pts")
     os.symlink("pts/ptmx", "/dev/ptmx")
     os.symlink("/proc/self/fd", "/dev/fd")
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        os.symlink(f"/proc/self/fd/{number}", f"/dev/{name}")
+    for number, stream in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"/dev/{stream}")
     os.mkdir(b"/dev/shm")
     os.chmod(b"/dev/shm", 0o1777)
 

@@ -241,9 +241,7 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
 
 
-def _serve(
-    ground: setup.Ground | None, problem: setup.SetupError | None, plan: setup.Plan
-) -> None:
+def _serve(ground: setup.Ground | None, problem: setup.SetupError | None, plan: setup.Plan) -> None:
     try:
         if ground is None:
             assert problem is not None

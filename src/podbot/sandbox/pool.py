@@ -1,0 +1,85 @@
+"""A stock of open sandboxes, so that the next one need not be waited for.
+
+One thread fills it in the background. Each sandbox is used once: whoever claims it closes it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from types import TracebackType
+from typing import Self
+
+from podbot.errors import Kind, SandboxError
+from podbot.sandbox.launcher import find
+from podbot.sandbox.sandbox import Sandbox
+
+
+class Pool:
+    """Keeps ``size`` sandboxes of one kind ready; the options are those of `open`."""
+
+    def __init__(self, backend: str = "overlay", *, size: int = 2, **options: object):
+        if size < 1:
+            raise SandboxError(f"a pool of {size} holds nothing", kind=Kind.INVALID)
+        self._factory = find(backend)
+        self._options = options
+        self._size = size
+        self._stock: queue.SimpleQueue[Sandbox | SandboxError] = queue.SimpleQueue()
+        self._room = threading.Semaphore(size)
+        self._full = threading.Event()
+        self._closed = False
+        self._thread = threading.Thread(target=self._fill, name="podbot-pool", daemon=True)
+        self._thread.start()
+
+    def claim(self) -> Sandbox:
+        """A sandbox that is open already; waits if the stock is empty. Yours to close.
+
+        Raises what opening raised, or kind ``closed``.
+        """
+        if self._closed:
+            raise SandboxError("this pool is closed", kind=Kind.CLOSED)
+        found = self._stock.get()
+        self._full.clear()
+        self._room.release()
+        if isinstance(found, SandboxError):
+            raise found
+        return found
+
+    def wait_full(self, timeout: float | None = None) -> bool:
+        """Wait until the stock is full; False when the time ran out first."""
+        return self._full.wait(timeout)
+
+    def close(self) -> None:
+        """Close what was not claimed. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._room.release()
+        self._thread.join()
+        while not self._stock.empty():
+            left = self._stock.get()
+            if isinstance(left, Sandbox):
+                left.close()
+
+    def _fill(self) -> None:
+        while True:
+            self._room.acquire()
+            if self._closed:
+                return
+            try:
+                self._stock.put(Sandbox(self._factory(**self._options)))
+            except SandboxError as error:
+                self._stock.put(error)  # for whoever claims next
+            if self._stock.qsize() >= self._size:
+                self._full.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
