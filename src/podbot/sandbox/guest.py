@@ -175,6 +175,9 @@ class Loop:
         os.set_blocking(wake_read, False)
         os.set_blocking(self._wake_write, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # Anything inside may send this, and Python's own handler would end us. A handler that
+        # does nothing is not passed on to what we start, as SIG_IGN would be.
+        signal.signal(signal.SIGINT, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self.watch(wake_read, lambda _: self._woken(wake_read))
         self.running = True

@@ -131,10 +131,11 @@ class Ground:
             kernel.make_private()
             layer_tree = kernel.clone_tree(os.fsencode(terms.layer_root))
             devices = [(name, kernel.clone_tree(b"/dev/" + name)) for name in DEVICES]
-        # 3. Everything that exists becomes read-only and loses its setuid bits, mounts below
-        #    too; only the folder of layers stays writable, until it is covered.
+        # 3. Everything that exists becomes read-only and loses its setuid bits and devices (a
+        #    chroot somewhere may hold the disk's), mounts below too; only the folder of layers
+        #    stays writable, until it is covered.
         with _step("lockdown_failed", "making the host's tree read-only"):
-            attributes = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
+            attributes = kernel.MOUNT_ATTR_RDONLY | SAFE
             kernel.set_attributes(b"/", add=attributes, recursive=True)
             kernel.attach(layer_tree, os.fsencode(terms.layer_root))
             self._originals = {

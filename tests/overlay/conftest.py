@@ -1,0 +1,89 @@
+"""What the overlay tests share: a layer root of their own, targets and sandboxes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from inside import PYTHON
+
+from podbot.sandbox import Policy
+from podbot.sandbox.overlay import layers
+from podbot.sandbox.overlay.launcher import OverlaySandbox
+
+
+def new_folder(parent: str | Path = "/var/tmp") -> Path:
+    return Path(tempfile.mkdtemp(prefix="podbot-test-", dir=parent)).resolve()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def layers_root() -> Iterator[Path]:
+    """Layers of tests never mix with the user's, nor with those of another xdist worker."""
+    folder = new_folder()
+    before = os.environ.get(layers.ROOT_VARIABLE)
+    os.environ[layers.ROOT_VARIABLE] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ[layers.ROOT_VARIABLE]
+    else:
+        os.environ[layers.ROOT_VARIABLE] = before
+    layers.remove(folder)
+
+
+@pytest.fixture
+def own_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A layer root for one test alone, for those that count what is in it."""
+    folder = new_folder()
+    monkeypatch.setenv(layers.ROOT_VARIABLE, str(folder))
+    yield folder
+    layers.remove(folder)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder that is on a disk and outside of /tmp."""
+    path = new_folder()
+    yield path
+    layers.remove(path)
+
+
+def fill(target: Path) -> Path:
+    """A small project."""
+    (target / "src").mkdir()
+    (target / "src" / "app.py").write_text("print('app')\n")
+    (target / "README.md").write_text("read me\n")
+    (target / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (target / "run.sh").chmod(0o755)
+    (target / "link").symlink_to("README.md")
+    return target
+
+
+@pytest.fixture
+def target(folder: Path) -> Path:
+    """A folder with a small project in it."""
+    return fill(folder)
+
+
+@pytest.fixture(scope="module")
+def shared_target(layers_root: Path) -> Iterator[Path]:
+    """A project for the tests of one module together."""
+    path = fill(new_folder())
+    yield path
+    layers.remove(path)
+
+
+@pytest.fixture(scope="module")
+def shared(shared_target: Path) -> Iterator[OverlaySandbox]:
+    """One sandbox for all attacks of a module: each must leave it as closed as it was."""
+    with OverlaySandbox(shared_target, discard=True, policy=Policy(python=PYTHON)) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def sandbox(target: Path) -> Iterator[OverlaySandbox]:
+    """A sandbox of one's own."""
+    with OverlaySandbox(target, discard=True) as sandbox:
+        yield sandbox
