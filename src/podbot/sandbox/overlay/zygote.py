@@ -10,6 +10,7 @@ It must stay single-threaded, and must never run anything for a sandbox itself.
 from __future__ import annotations
 
 import array
+import fcntl
 import gc
 import json
 import os
@@ -194,6 +195,9 @@ class Zygote:
             if os.waitpid(child.pid, os.WNOHANG)[0] == 0:
                 continue
             del self._sandboxes[number]
+            # Unlocked, not only closed: a fork on its way into stock may hold a copy of this descriptor
+            # for a moment longer, and whoever is told of the end may discard the layer at once.
+            fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
             if number in self._ending:
                 self._ending.discard(number)
