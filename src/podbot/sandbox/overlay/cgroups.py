@@ -162,14 +162,18 @@ def _settings(version: int, controller: str, value: float) -> list[tuple[str, st
     return [("memory.limit_in_bytes", str(int(value)))]
 
 
-def sweep() -> list[str]:
+def sweep(dry_run: bool = False) -> list[str]:
     """Remove groups of podbot processes that are gone; a group in use cannot be removed."""
     removed = []
     for parent in set(hierarchy().parents.values()):
         for folder in parent.glob(f"{PREFIX}*-*"):
             pid = folder.name[len(PREFIX) :].split("-")[0]
-            if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-                with contextlib.suppress(OSError):
+            if not pid.isdigit() or os.path.exists(f"/proc/{pid}"):
+                continue
+            with contextlib.suppress(OSError):
+                if not dry_run:
                     folder.rmdir()
-                    removed.append(str(folder))
+                elif (folder / "cgroup.procs").read_text():
+                    continue
+                removed.append(str(folder))
     return removed

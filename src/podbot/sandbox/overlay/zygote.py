@@ -195,8 +195,8 @@ class Zygote:
             if os.waitpid(child.pid, os.WNOHANG)[0] == 0:
                 continue
             del self._sandboxes[number]
-            # Unlocked, not only closed: a fork on its way into stock may hold a copy of this descriptor
-            # for a moment longer, and whoever is told of the end may discard the layer at once.
+            # Unlocked, not only closed: a fork on its way into stock may hold a copy for a moment
+            # longer, and whoever is told of the end may discard the layer at once.
             fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
             if number in self._ending:
