@@ -279,5 +279,6 @@ def remove(path: Path) -> None:
 def throw_away(path: Path) -> Path:
     """Take a layer out of sight at once; gives where it waits to be removed."""
     trash = path.parent / f"{TRASH}{path.name}"
-    os.rename(path, trash)
+    with contextlib.suppress(FileNotFoundError):  # a sweep found it first: nobody lived in it
+        os.rename(path, trash)
     return trash
