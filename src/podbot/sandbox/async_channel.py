@@ -20,6 +20,7 @@ from podbot.sandbox.channel import (
     Reply,
     closed_error,
     foreign_error,
+    send_with,
 )
 
 READS_A_TURN = 16
@@ -29,10 +30,11 @@ READS_A_TURN = 16
 class _Outgoing:
     """A frame on its way out."""
 
-    __slots__ = ("begun", "view")
+    __slots__ = ("begun", "descriptors", "view")
 
-    def __init__(self, data: bytes):
+    def __init__(self, data: bytes, descriptors: tuple[int, ...]):
         self.view = memoryview(data)
+        self.descriptors = descriptors
         self.begun = False
 
 
@@ -60,7 +62,7 @@ class AsyncSocketChannel:
             raise foreign_error()
         pending, data = self._mux.begin(call)
         future = self._waiter(pending)
-        frame = self._transmit(data, call.payload)
+        frame = self._transmit(data, call.payload, call.descriptors)
         try:
             async with asyncio.timeout(call.patience):
                 await future
@@ -89,11 +91,17 @@ class AsyncSocketChannel:
             return
         with suppress(OSError):  # closed before
             self._sock.shutdown(socket.SHUT_RDWR)
-        try:
-            # The loop watches the descriptor, so it must be the one that closes it.
-            self._loop.call_soon_threadsafe(self.close)
-        except RuntimeError:
+        # The loop watches the descriptor, so it must be the one that closes it.
+        if not self.in_loop(self.close):
             self._sock.close()
+
+    def in_loop(self, action: Callable[[], None]) -> bool:
+        """Have the loop do something, from any thread; False if the loop is gone."""
+        try:
+            self._loop.call_soon_threadsafe(action)
+        except RuntimeError:
+            return False
+        return True
 
     def _waiter(self, pending: Pending) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -113,8 +121,13 @@ class AsyncSocketChannel:
                     await dead
         self._mux.forget(pending)
 
-    def _transmit(self, data: bytes, payload: bytes | bytearray | memoryview) -> _Outgoing:
-        frame = _Outgoing(b"".join((data, payload)) if len(payload) else data)
+    def _transmit(
+        self,
+        data: bytes,
+        payload: bytes | bytearray | memoryview,
+        descriptors: tuple[int, ...] = (),
+    ) -> _Outgoing:
+        frame = _Outgoing(b"".join((data, payload)) if len(payload) else data, descriptors)
         self._outgoing.append(frame)
         if len(self._outgoing) == 1:
             self._writable()
@@ -124,7 +137,10 @@ class AsyncSocketChannel:
         while self._outgoing:
             frame = self._outgoing[0]
             try:
-                sent = self._sock.send(frame.view, socket.MSG_NOSIGNAL)
+                if frame.descriptors and not frame.begun:
+                    sent = send_with(self._sock, frame.view, frame.descriptors)
+                else:
+                    sent = self._sock.send(frame.view, socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 self._loop.add_writer(self._sock, self._writable)
                 return
@@ -197,3 +213,8 @@ class AsyncAdapter:
         self._channel.close()
 
     release = close
+
+    def in_loop(self, action: Callable[[], None]) -> bool:
+        """Do something now: nothing here belongs to a loop."""
+        action()
+        return True

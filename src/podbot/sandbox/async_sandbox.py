@@ -17,12 +17,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
-from podbot.sandbox import ops, wire
+from podbot.sandbox import ops
 from podbot.sandbox.async_channel import AsyncAdapter, AsyncSocketChannel
-from podbot.sandbox.channel import Call, Reply, closed_error
+from podbot.sandbox.channel import Call, Reply, closed_error, passes_descriptors
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
+from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Argv, Path
 from podbot.sandbox.values import (
@@ -47,8 +48,13 @@ class AsyncSandbox:
         self._launcher = launcher
         self._channel: AsyncSocketChannel | AsyncAdapter | None = None
         self._finalizer: (
-            weakref.finalize[[AsyncSocketChannel | AsyncAdapter, Launched, int], Self] | None
+            weakref.finalize[
+                [AsyncSocketChannel | AsyncAdapter, Launched, dict[int, OutputPipes], int], Self
+            ]
+            | None
         ) = None
+        self._passes_descriptors = False
+        self._pipes: dict[int, OutputPipes] = {}
         self.backend = launcher.name
         self.limits: Limits = launcher.limits
         self.policy: Policy = launcher.policy
@@ -68,7 +74,10 @@ class AsyncSandbox:
             if isinstance(connection, socket.socket)
             else AsyncAdapter(connection)
         )
-        self._finalizer = weakref.finalize(self, _end, self._channel, launched, os.getpid())
+        self._passes_descriptors = passes_descriptors(connection)
+        self._finalizer = weakref.finalize(
+            self, _end, self._channel, launched, self._pipes, os.getpid()
+        )
         self.workdir = launched.workdir
         self.guarantees = launched.guarantees
         self.notes = launched.notes
@@ -265,7 +274,20 @@ class AsyncSandbox:
     ) -> AsyncProcess:
         """Start a command in the background."""
         cmd = ops.command(argv, cwd, env)
-        number = await self._run(ops.spawn(cmd, terminal, stdin, drop_oldest, self.limits))
+        if terminal is not None or drop_oldest or not self._passes_descriptors:
+            number = await self._run(ops.spawn(cmd, terminal, stdin, drop_oldest, self.limits))
+            return AsyncProcess(self, number, cmd.argv)
+        pipes = OutputPipes(self.limits.buffer)
+        try:
+            number = await self._run(
+                ops.spawn(cmd, None, stdin, drop_oldest, self.limits, far_ends=pipes.far)
+            )
+        except BaseException:
+            pipes.close()
+            raise
+        finally:
+            pipes.close_far()
+        self._pipes[number] = pipes
         return AsyncProcess(self, number, cmd.argv)
 
     async def processes(self) -> builtins.list[AsyncProcess]:
@@ -306,10 +328,17 @@ class AsyncSandbox:
         return f"<{type(self).__name__} {self.backend} {self.workdir!r} {state}>"
 
 
-def _end(channel: AsyncSocketChannel | AsyncAdapter, launched: Launched, owner: int) -> None:
+def _end(
+    channel: AsyncSocketChannel | AsyncAdapter,
+    launched: Launched,
+    pipes: dict[int, OutputPipes],
+    owner: int,
+) -> None:
     channel.release()
     if os.getpid() == owner:
         launched.end()
+    for output in pipes.values():
+        channel.in_loop(output.close)
 
 
 def _end_orphan(launched: Launched) -> None:
@@ -325,22 +354,28 @@ class AsyncStream:
         self._sandbox = sandbox
         self._process = process
         self._name: Literal["stdout", "stderr"] = name
+        pipes = sandbox._pipes.get(process)
+        self._pipe: PipeReader | None = None if pipes is None else getattr(pipes, name)
         self.dropped = 0
 
     async def read(self, size: int = 65536, *, timeout: float | None = None) -> bytes:
         """The next bytes, at most ``size``; empty at the end of the stream."""
-        chunk = await self._sandbox._run(ops.output(self._process, self._name, size, timeout))
-        self.dropped = chunk.dropped
-        if chunk.timed_out:
+        if self._pipe is not None:
+            data = await self._pipe.read_async(size, timeout)
+        else:
+            chunk = await self._sandbox._run(ops.output(self._process, self._name, size, timeout))
+            self.dropped = chunk.dropped
+            data = None if chunk.timed_out else bytes(chunk.data)
+        if data is None:
             raise SandboxError(f"no output on {self._name} within {timeout} s", kind=Kind.TIMEOUT)
-        return bytes(chunk.data)
+        return data
 
     async def read_all(self) -> bytes:
         """Everything up to the end of the stream."""
         return b"".join([chunk async for chunk in self])
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while chunk := await self.read(wire.MAX_PAYLOAD):
+        while chunk := await self.read(ops.STREAM_CHUNK):
             yield chunk
 
 
@@ -384,6 +419,9 @@ class AsyncProcess:
     async def close(self) -> None:
         """Kill it with everything it started, and drop its output."""
         await self._sandbox._run(ops.forget(self.number))
+        pipes = self._sandbox._pipes.pop(self.number, None)
+        if pipes is not None:
+            pipes.close()
 
     async def __aenter__(self) -> Self:
         return self

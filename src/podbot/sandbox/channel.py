@@ -8,6 +8,7 @@ thread at all; several threads may call at once, and whichever waits first reads
 
 from __future__ import annotations
 
+import array
 import os
 import select
 import socket
@@ -41,6 +42,7 @@ class Call:
     patience: float | None = STALL_SECONDS
     max_reply: int = MAX_REPLY
     cancel: bool = False
+    descriptors: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -259,7 +261,7 @@ class SocketChannel:
         with self._lock:
             pending, data = self._mux.begin(call)
         try:
-            self._transmit(data, call.payload, deadline, pending.sent)
+            self._transmit(data, call.payload, deadline, pending.sent, call.descriptors)
             self._await(pending, deadline)
         except BaseException as error:
             self._leave_sending()
@@ -316,12 +318,13 @@ class SocketChannel:
         payload: bytes | bytearray | memoryview,
         deadline: float | None,
         sent: list[int],
+        descriptors: tuple[int, ...] = (),
     ) -> None:
         """Send a frame; ``sent`` is told how much of it went out, whatever happens."""
         view = memoryview(b"".join((data, payload)) if len(payload) else data)
         try:
             self._take_sending(deadline)
-            self._push(view, sent, deadline)
+            self._push(view, sent, deadline, descriptors)
         except BaseException:
             if 0 < sum(sent) < len(view):
                 self._push_rest(view, sent)
@@ -329,12 +332,21 @@ class SocketChannel:
         finally:
             self._leave_sending()
 
-    def _push(self, view: memoryview, sent: list[int], deadline: float | None) -> None:
+    def _push(
+        self,
+        view: memoryview,
+        sent: list[int],
+        deadline: float | None,
+        descriptors: tuple[int, ...] = (),
+    ) -> None:
         while (start := sum(sent)) < len(view):
             if self._mux.lost is not None:
                 raise copy(self._mux.lost)
             try:
-                sent.extend(map(self._sock.send, (view[start:],), (socket.MSG_NOSIGNAL,)))
+                if descriptors and start == 0:
+                    sent.extend(map(send_with, (self._sock,), (view,), (descriptors,)))
+                else:
+                    sent.extend(map(self._sock.send, (view[start:],), (socket.MSG_NOSIGNAL,)))
             except BlockingIOError:
                 self._make_room(deadline)
             except (BrokenPipeError, ConnectionResetError):
@@ -484,6 +496,17 @@ def foreign_error() -> SandboxError:
         kind=Kind.FOREIGN_PROCESS,
         remedy="open a sandbox in the child process",
     )
+
+
+def send_with(sock: socket.socket, data: memoryview, descriptors: tuple[int, ...]) -> int:
+    """Send the start of a frame with the descriptors that belong to it."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+    return sock.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+
+
+def passes_descriptors(connection: socket.socket | Channel) -> bool:
+    """Whether descriptors can go along with a request."""
+    return isinstance(connection, socket.socket) and connection.family == socket.AF_UNIX
 
 
 def closed_error() -> SandboxError:

@@ -18,6 +18,7 @@ import re
 import resource
 import select
 import signal
+import socket
 import stat
 import struct
 import sys
@@ -33,6 +34,7 @@ SEARCH_OUTPUT_LIMIT = 16 * 1024 * 1024
 LINGER_SECONDS = 0.1
 KEPT_PROCESSES = 256
 KEPT_DRAINS = 64
+ANCILLARY_SIZE = 64
 JOB_VARIABLE = "PODBOT_JOB"
 TIMEOUT_EXIT_CODE = 124
 BINARY_PROBE = 8192
@@ -246,6 +248,13 @@ class Loop:
                     handler(events)
 
 
+def as_socket(fd):
+    """A descriptor as a socket, which can carry other descriptors; None if it is not one."""
+    if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        return None
+    return socket.socket(fileno=os.dup(fd))
+
+
 class Wire:
     """Frames in and out, over one descriptor or two."""
 
@@ -255,6 +264,8 @@ class Wire:
         self._buffer = bytearray()
         self._queue = collections.deque()
         self._queued = 0
+        self.descriptors = collections.deque()
+        self._socket = as_socket(in_fd)
         os.set_blocking(in_fd, False)
         os.set_blocking(out_fd, False)
         loop.watch(in_fd, self._ready)
@@ -334,7 +345,12 @@ class Wire:
 
     def _receive(self):
         try:
-            data = os.read(self._in, 262144)
+            if self._socket is None:
+                data = os.read(self._in, 262144)
+            else:
+                data, ancillary, _, _ = self._socket.recvmsg(262144, ANCILLARY_SIZE)
+                for _, _, raw in ancillary:
+                    self.descriptors.extend(struct.unpack("%di" % (len(raw) // 4), raw))
         except BlockingIOError:
             return
         except OSError:
@@ -797,11 +813,10 @@ class Spawned:
         mode = "drop" if request.get("drop_oldest") else "wait"
         limit = request.get("buffer", 4 * MAX_PAYLOAD)
         size = request.get("terminal")
-        streams = (
-            self._on_terminal(argv, env, cwd, size)
-            if size
-            else self._on_pipes(argv, env, cwd, request.get("stdin"))
-        )
+        if size:
+            streams = self._on_terminal(argv, env, cwd, size)
+        else:
+            streams = self._on_pipes(argv, env, cwd, request.get("stdin"), request["given"])
         self.family = Family(self.number, self.pid)
         self.streams = {
             name: Output(guest, fd, limit, lambda name=name: self._feed(name), mode)
@@ -810,10 +825,13 @@ class Spawned:
         guest.jobs[self.number] = self
         guest.loop.on_exit(self.pid, self._exited)
 
-    def _on_pipes(self, argv, env, cwd, stdin):
+    def _on_pipes(self, argv, env, cwd, stdin, given):
+        """On pipes of our own, or on those the host sent and reads itself."""
         actions, near, far = [], [], []
         try:
-            for target in (1, 2):
+            for target, fd in enumerate(given, 1):
+                actions.append((os.POSIX_SPAWN_DUP2, fd, target))
+            for target in (1, 2) if not given else ():
                 fd, end = pipe_to(actions, target, False)
                 near.append(fd)
                 far.append(end)
@@ -835,8 +853,8 @@ class Spawned:
             for fd in far:
                 os.close(fd)
         if stdin:
-            self.input = Input(self.guest, near[2])
-        return {"stdout": near[0], "stderr": near[1]}
+            self.input = Input(self.guest, near[-1])
+        return {} if given else {"stdout": near[0], "stderr": near[1]}
 
     def _on_terminal(self, argv, env, cwd, size):
         try:
@@ -1098,8 +1116,6 @@ class Kernel:
         self.family.kill(self._guest.others(self))
 
     def _start(self):
-        import socket
-
         guest = self._guest
         ours, theirs = socket.socketpair()
         actions, near, far = [(os.POSIX_SPAWN_DUP2, guest.null, 0)], [], []
@@ -2103,6 +2119,8 @@ class Guest:
 
     def _request(self, head, payload):
         operation = self._OPERATIONS.get(head.get("op"))
+        count = head.get("descriptors", 0)
+        head["given"] = [self.wire.descriptors.popleft() for _ in range(count)]
         try:
             if operation is None:
                 raise Refused("unsupported", "this guest does not know %r" % head.get("op"))
@@ -2116,6 +2134,9 @@ class Guest:
             self.refuse(head, "limit", "the guest is out of memory")
         except Exception as error:  # a bug here must not take the whole sandbox down
             self.refuse(head, "io", "guest error: %s: %s" % (type(error).__name__, error))
+        finally:
+            for fd in head["given"]:
+                os.close(fd)
 
     # What follows is one method a request, in the order of ops.py.
 

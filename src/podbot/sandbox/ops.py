@@ -39,6 +39,8 @@ READ_LIMIT = 64 * MIB
 """The most `read` and `edit` take unless told otherwise."""
 DOWNLOAD_LIMIT = 4 * GIB
 """The most `download` takes unless told otherwise."""
+STREAM_CHUNK = 128 * 1024
+"""How much iterating over a process's output takes at once."""
 KINDS: frozenset[str] = frozenset({"file", "dir", "link", "fifo", "socket", "char", "block"})
 
 
@@ -191,13 +193,23 @@ class Terminal:
 
 
 def spawn(
-    cmd: Command, terminal: Terminal | None, stdin: bool, drop_oldest: bool, limits: Limits
+    cmd: Command,
+    terminal: Terminal | None,
+    stdin: bool,
+    drop_oldest: bool,
+    limits: Limits,
+    far_ends: tuple[int, ...] = (),
 ) -> Op[int]:
-    """Start a process in the background; gives its number inside the sandbox."""
+    """Start a process in the background; gives its number inside the sandbox.
+
+    ``far_ends`` are pipes for its stdout and stderr, where the channel can pass them.
+    """
     args = cmd.args() | {"stdin": stdin, "buffer": limits.buffer, "drop_oldest": drop_oldest}
     if terminal is not None:
         args["terminal"] = [terminal.rows, terminal.columns]
-    reply = yield Call("spawn", args, cancel=True)
+    if far_ends:
+        args["descriptors"] = len(far_ends)
+    reply = yield Call("spawn", args, cancel=True, descriptors=far_ends)
     return reply.fields.number("process", 1)
 
 

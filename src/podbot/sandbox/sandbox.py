@@ -21,11 +21,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from podbot.errors import Kind, SandboxError
-from podbot.sandbox import ops, wire
-from podbot.sandbox.channel import Channel, SocketChannel
+from podbot.sandbox import ops
+from podbot.sandbox.channel import Channel, SocketChannel, passes_descriptors
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
+from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import (
     ExecResult,
@@ -64,12 +65,16 @@ class Sandbox:
         self.notes: tuple[str, ...] = launched.notes
         self.layer: Layer | None = launched.layer
         connection = launched.connection
+        self._passes_descriptors = passes_descriptors(connection)
+        self._pipes: dict[int, OutputPipes] = {}
         self._channel: Channel = (
             SocketChannel(connection, launched.died)
             if isinstance(connection, socket.socket)
             else connection
         )
-        self._finalizer = weakref.finalize(self, _end, self._channel, launched, os.getpid())
+        self._finalizer = weakref.finalize(
+            self, _end, self._channel, launched, self._pipes, os.getpid()
+        )
         self._closing = threading.Lock()
         if launched.config:
             try:
@@ -289,7 +294,20 @@ class Sandbox:
         Raises the kinds of `exec`.
         """
         cmd = ops.command(argv, cwd, env)
-        number = self._run(ops.spawn(cmd, terminal, stdin, drop_oldest, self.limits))
+        if terminal is not None or drop_oldest or not self._passes_descriptors:
+            number = self._run(ops.spawn(cmd, terminal, stdin, drop_oldest, self.limits))
+            return Process(self, number, cmd.argv)
+        pipes = OutputPipes(self.limits.buffer)
+        try:
+            number = self._run(
+                ops.spawn(cmd, None, stdin, drop_oldest, self.limits, far_ends=pipes.far)
+            )
+        except BaseException:
+            pipes.close()
+            raise
+        finally:
+            pipes.close_far()
+        self._pipes[number] = pipes
         return Process(self, number, cmd.argv)
 
     def processes(self) -> builtins.list[Process]:
@@ -324,11 +342,13 @@ class Sandbox:
         return f"<{type(self).__name__} {self.backend} {self.workdir!r} {state}>"
 
 
-def _end(channel: Channel, launched: Launched, owner: int) -> None:
+def _end(channel: Channel, launched: Launched, pipes: dict[int, OutputPipes], owner: int) -> None:
     """What closing does. A fork of the owner only lets go of its copies."""
     channel.close()
     if os.getpid() == owner:
         launched.end()
+    for output in pipes.values():
+        output.close()
 
 
 class Stream:
@@ -338,6 +358,8 @@ class Stream:
         self._sandbox = sandbox
         self._process = process
         self._name: Literal["stdout", "stderr"] = name
+        pipes = sandbox._pipes.get(process)
+        self._pipe: PipeReader | None = None if pipes is None else getattr(pipes, name)
         self.dropped = 0
         """How many bytes were lost so far because nobody read them in time (``drop_oldest``)."""
 
@@ -346,18 +368,22 @@ class Stream:
 
         Raises kind ``timeout`` when nothing came in time.
         """
-        chunk = self._sandbox._run(ops.output(self._process, self._name, size, timeout))
-        self.dropped = chunk.dropped
-        if chunk.timed_out:
+        if self._pipe is not None:
+            data = self._pipe.read(size, timeout)
+        else:
+            chunk = self._sandbox._run(ops.output(self._process, self._name, size, timeout))
+            self.dropped = chunk.dropped
+            data = None if chunk.timed_out else bytes(chunk.data)
+        if data is None:
             raise SandboxError(f"no output on {self._name} within {timeout} s", kind=Kind.TIMEOUT)
-        return bytes(chunk.data)
+        return data
 
     def read_all(self) -> bytes:
         """Everything up to the end of the stream."""
         return b"".join(self)
 
     def __iter__(self) -> Iterator[bytes]:
-        while chunk := self.read(wire.MAX_PAYLOAD):
+        while chunk := self.read(ops.STREAM_CHUNK):
             yield chunk
 
 
@@ -401,6 +427,9 @@ class Process:
     def close(self) -> None:
         """Kill it with everything it started, and drop its output."""
         self._sandbox._run(ops.forget(self.number))
+        pipes = self._sandbox._pipes.pop(self.number, None)
+        if pipes is not None:
+            pipes.close()
 
     def __enter__(self) -> Self:
         return self
