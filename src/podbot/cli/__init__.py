@@ -25,7 +25,27 @@ if TYPE_CHECKING:
 # Each command: the module it lives in, and its line in `podbot --help`.
 COMMANDS = {
     "doctor": ("podbot.cli.doctor", "try out what this host can enforce"),
+    "gc": ("podbot.cli.gc", "remove what dead sandboxes left, keep what holds changes"),
 }
+
+ABOUT = "Run AI agents and their tools in sandboxes you can see into, review and undo."
+EXAMPLES = """\
+examples:
+  podbot doctor            what can this host enforce, and how to get what is missing?
+  podbot doctor --json     the same for scripts; exit code 0 if the overlay backend runs
+  podbot gc --dry-run      what did crashed sandboxes leave behind?
+  podbot gc                remove it; layers that hold changes are kept
+
+The sandboxes themselves are a library so far:
+
+  import podbot.sandbox
+  with podbot.sandbox.open("overlay", target="~/project") as sandbox:
+      print(sandbox.exec(["make", "test"]).stdout)
+
+exit codes: 0 done, 1 the answer is no, 2 it could not be done or asked (the reason and
+a remedy are on stderr), 130 interrupted."""
+
+FAILED = 2
 
 INTERRUPTED = 130  # what a shell reports for a program ended by SIGINT
 
@@ -58,7 +78,9 @@ def _dispatch(words: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="podbot",
-        description="Run AI agents and their tools in sandboxes you can review and undo.",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"podbot {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="command", required=True)
@@ -71,4 +93,10 @@ def _dispatch(words: list[str]) -> int:
             command.add_arguments(subparser)
     arguments = parser.parse_args(words)
     assert command is not None  # noqa: S101 - argparse has refused any other word
-    return command.run(arguments)
+    from podbot.errors import PodbotError
+
+    try:
+        return command.run(arguments)
+    except PodbotError as error:
+        print(f"podbot {arguments.command}: {error}", file=sys.stderr)
+        return FAILED

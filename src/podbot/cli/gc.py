@@ -1,0 +1,104 @@
+"""`podbot gc`: tidy up after sandboxes that are gone, and show what still waits for review.
+
+It removes only what nobody can miss: layers without a change, half-made ones, and empty control
+groups of dead processes. A layer with changes is never removed here, nor anything in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from podbot.sandbox.channel import visible
+from podbot.sandbox.overlay import cgroups, layers
+
+ABOUT = """\
+Remove what sandboxes that are gone left behind: layers without a change, half-made
+layers, and control groups of dead processes. Layers that hold changes are kept and
+listed, layers in use are left alone."""
+
+EXAMPLES = """\
+examples:
+  podbot gc --dry-run    only say what would be removed
+  podbot gc              remove it
+  podbot gc --json       the same as data, for scripts
+
+A kept layer is a folder: its 0.upper holds what was written over the first target.
+To throw one away for good, remove its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing the sweep found. ``targets`` are the folders a layer lies over."""
+
+    fate: Literal["removed", "kept", "live"]
+    kind: Literal["layer", "control group"]
+    path: str
+    targets: tuple[str, ...] = ()
+    age_seconds: float | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `podbot gc`."""
+    parser.description = ABOUT
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, only say")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Sweep and say what was done; 0 unless something failed."""
+    dry_run: bool = arguments.dry_run
+    lines = collect(dry_run)
+    if arguments.json:
+        print(json.dumps({"dry_run": dry_run, "found": [asdict(line) for line in lines]}, indent=2))
+    else:
+        print(table(lines, dry_run))
+    return 0
+
+
+def collect(dry_run: bool) -> list[Line]:
+    """Sweep layers and control groups, and describe each thing that was there."""
+    root = layers.root()
+    known = {layer.id: layer for layer in layers.found()}  # before the sweep removes some
+    swept = layers.sweep(dry_run)
+    lines = []
+    for fate, names in (("removed", swept.removed), ("kept", swept.kept), ("live", swept.live)):
+        for name in names:
+            layer = known.get(name)
+            targets = layer.targets if layer else ()
+            age = max(0.0, time.time() - layer.created) if layer else None
+            lines.append(Line(fate, "layer", str(root / name), targets, age))
+    lines += [Line("removed", "control group", path) for path in cgroups.sweep(dry_run)]
+    return lines
+
+
+def table(lines: list[Line], dry_run: bool) -> str:
+    """The outcome as lines for a person; the last one sums it up."""
+    words = {"removed": "would remove" if dry_run else "removed", "kept": "kept", "live": "in use"}
+    width = max(len(word) for word in words.values())
+    shown = []
+    for line in lines:
+        text = f"{words[line.fate]:<{width}}  {line.path}"
+        if line.targets:
+            text += f"  over {', '.join(line.targets)}"
+        if line.age_seconds is not None:
+            text += f", {_age(line.age_seconds)} old"
+        shown.append(visible(text).replace("\n", "\\n"))
+    counts = {fate: sum(line.fate == fate for line in lines) for fate in words}
+    shown.append(
+        f"{words['removed']}: {counts['removed']}, "
+        f"kept for their changes: {counts['kept']}, in use: {counts['live']}"
+    )
+    return "\n".join(shown)
+
+
+def _age(seconds: float) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

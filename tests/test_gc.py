@@ -1,0 +1,173 @@
+"""`podbot gc`: removes what nobody can miss, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podbot.cli import gc, main
+from podbot.sandbox import OverlaySandbox
+from podbot.sandbox.overlay import cgroups, layers
+
+LEAVES = """
+import os, signal, sys
+from podbot.sandbox import OverlaySandbox
+sandbox = OverlaySandbox(sys.argv[1])
+for name in sys.argv[2:]:
+    sandbox.write(name, "written inside")
+print(sandbox.layer.id, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A layer root for one test alone, for `podbot gc` looks at all of it."""
+    folder = Path(tempfile.mkdtemp(prefix="podbot-test-", dir="/var/tmp"))
+    monkeypatch.setenv(layers.ROOT_VARIABLE, str(folder))
+    yield folder
+    layers.remove(folder)
+
+
+@pytest.fixture
+def target() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def killed_sandbox(target: Path, *writes: str) -> str:
+    """The layer of a sandbox whose process was killed in the middle of everything."""
+    command = [sys.executable, "-c", LEAVES, str(target), *writes]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    name = done.stdout.strip()
+    layer = next(layer for layer in layers.found() if layer.id == name)
+    deadline = time.monotonic() + 10
+    while layer.live:  # the zygote needs a moment to notice
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return name
+
+
+def fates(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, str]:
+    assert main(["gc", "--json", *options]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["dry_run"] == ("--dry-run" in options)
+    return {Path(line["path"]).name: line["fate"] for line in report["found"]}
+
+
+def test_each_layer_meets_its_fate(
+    target: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty, changed = killed_sandbox(target), killed_sandbox(target, "new.txt")
+    with OverlaySandbox(target, discard=True) as live:
+        assert live.layer is not None
+        expected = {empty: "removed", changed: "kept", live.layer.id: "live"}
+
+        assert fates(capsys, "--dry-run") == expected
+        assert (root / empty).exists()
+        assert fates(capsys) == expected
+
+        assert not (root / empty).exists()
+        assert (root / changed / "0.upper" / "new.txt").read_text() == "written inside"
+        assert not (root / changed / "home.upper").exists()
+        assert live.exec(["true"]).ok
+        assert fates(capsys) == {changed: "kept", live.layer.id: "live"}
+
+
+def test_a_person_reads_where_the_changes_are_and_what_they_lie_over(
+    target: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = killed_sandbox(target, "new.txt")
+
+    assert main(["gc"]) == 0
+
+    out = capsys.readouterr().out
+    assert f"kept     {root / name}  over {target}, " in out
+    assert "removed: 0, kept for their changes: 1, in use: 0" in out
+
+
+def test_nothing_to_do_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gc", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out == "would remove: 0, kept for their changes: 0, in use: 0\n"
+
+
+def test_half_made_layers_go_once_they_are_old(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, age in (("old", 3600), ("young", 0)):
+        (root / name).mkdir()
+        os.utime(root / name, (time.time() - age,) * 2)
+    (root / ".trash-gone").mkdir()
+
+    assert fates(capsys) == {"old": "removed", ".trash-gone": "removed"}
+    assert [entry.name for entry in root.iterdir()] == ["young"]
+
+
+def test_control_groups_of_the_dead_are_removed_and_of_the_living_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Ordinary folders behave like groups here: the sweep lists them and calls rmdir.
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for pid in (dead.pid, os.getpid()):
+        (tmp_path / f"podbot-{pid}-abcd").mkdir()
+    monkeypatch.setattr(cgroups, "hierarchy", lambda: cgroups.Hierarchy(2, {"pids": tmp_path}))
+
+    assert fates(capsys) == {f"podbot-{dead.pid}-abcd": "removed"}
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"podbot-{os.getpid()}-abcd"]
+
+
+def test_a_path_cannot_fool_the_terminal(tmp_path: Path) -> None:
+    line = gc.Line("kept", "layer", "/x", ("/a\n\x1b[2Jb",), 90000.0)
+
+    assert "/a\\n\\x1b[2Jb, 1 d old" in gc.table([line], dry_run=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.0, "3 s"), (61.0, "1 min"), (7300.0, "2 h"), (2e5, "2 d")]
+)
+def test_ages_are_short(seconds: float, text: str) -> None:
+    assert f", {text} old" in gc.table([gc.Line("kept", "layer", "/x", (), seconds)], dry_run=True)
+
+
+def test_a_layer_folder_that_cannot_be_is_a_message_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv(layers.ROOT_VARIABLE, str(tmp_path / "file"))
+
+    assert main(["gc"]) == 2
+
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("podbot gc: the layer folder")
+    assert "remedy: set PODBOT_LAYERS" in found.err or "remedy: remove it" in found.err
+    assert "Traceback" not in found.err
+
+
+def test_a_layer_can_be_discarded_as_soon_as_its_sandbox_is_closed(target: Path) -> None:
+    for _ in range(20):
+        with OverlaySandbox(target) as sandbox:
+            sandbox.write("file", "changed")
+        assert sandbox.layer is not None
+        sandbox.layer.discard()
+
+    assert layers.found() == []
+
+
+def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--help"], ["gc", "--help"]):
+        with pytest.raises(SystemExit, match="0"):
+            main(words)
+        assert "podbot gc --dry-run" in capsys.readouterr().out
