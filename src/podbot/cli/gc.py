@@ -29,12 +29,14 @@ examples:
 A kept layer is a folder: its 0.upper holds what was written over the first target.
 To throw one away for good, remove its folder."""
 
+Fate = Literal["removed", "kept", "live"]
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One thing the sweep found. ``targets`` are the folders a layer lies over."""
 
-    fate: Literal["removed", "kept", "live"]
+    fate: Fate
     kind: Literal["layer", "control group"]
     path: str
     targets: tuple[str, ...] = ()
@@ -66,8 +68,13 @@ def collect(dry_run: bool) -> list[Line]:
     root = layers.root()
     known = {layer.id: layer for layer in layers.found()}  # before the sweep removes some
     swept = layers.sweep(dry_run)
+    fates: dict[Fate, tuple[str, ...]] = {
+        "removed": swept.removed,
+        "kept": swept.kept,
+        "live": swept.live,
+    }
     lines = []
-    for fate, names in (("removed", swept.removed), ("kept", swept.kept), ("live", swept.live)):
+    for fate, names in fates.items():
         for name in names:
             layer = known.get(name)
             targets = layer.targets if layer else ()
