@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.launcher import find
 from podbot.sandbox.sandbox import Sandbox
+
+REFILL_PAUSE = 0.01
 
 
 class Pool:
@@ -64,6 +67,9 @@ class Pool:
     def _fill(self) -> None:
         while True:
             self._room.acquire()
+            if not self._stock.empty():
+                # Whoever just claimed one is about to use it: do not take the processor away.
+                time.sleep(REFILL_PAUSE)
             if self._closed:
                 return
             try:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import select
 import shutil
 import stat
-from functools import cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox.limits import GIB, Limits
-from podbot.sandbox.overlay.hiding import is_below
+from podbot.sandbox.overlay import mounts
 
 DEFAULT_BYTES = 2 * GIB
 MAX_ENTRIES = 200_000
@@ -27,52 +25,17 @@ _FICLONE = 0x40049409
 
 def needed(targets: tuple[str, ...]) -> str | None:
     """Why these targets must be copied, if we know before trying."""
-    for place in mount_points():
-        for target in targets:
-            if is_below(place, target):
-                return f"{place} is a mount below the target {target}"
+    for target in targets:
+        place = mounts.any_below(target)
+        if place is not None:
+            return f"{place} is a mount below the target {target}"
     return None
 
 
-class _MountTable:
-    """The mount points, read again only when the kernel says they changed."""
-
-    def __init__(self) -> None:
-        self._fd = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLPRI)
-        self._points = _read_mount_points()
-
-    def points(self) -> list[str]:
-        if self._poll.poll(0):
-            self._points = _read_mount_points()
-        return self._points
-
-
-@cache
-def _mount_table(_pid: int) -> _MountTable:
-    return _MountTable()
-
-
-def mount_points() -> list[str]:
-    """Where something is mounted, for this process."""
-    return _mount_table(os.getpid()).points()
-
-
-def _read_mount_points() -> list[str]:
-    found = []
-    with open("/proc/self/mountinfo", "rb") as table:
-        for line in table:
-            place = line.split(b" ", 5)[4]
-            if b"\\" in place:  # octal escapes for blanks, newlines and backslashes
-                place = place.decode("unicode_escape").encode("latin-1")
-            found.append(os.fsdecode(place))
-    return found
-
-
-def copy(source: str, destination: Path, limits: Limits) -> None:
-    """Copy a target into a layer: links as links, modes and times kept, mounts followed."""
-    budget = _Budget(source, limits.disk or DEFAULT_BYTES)
+def copy(source: str, destination: Path, limits: Limits, hidden: tuple[str, ...]) -> None:
+    """Copy a target into a layer, less what is hidden: links as links, modes and times kept,
+    mounts followed."""
+    budget = _Budget(source, limits.disk or DEFAULT_BYTES, hidden)
     try:
         _copy_folder(os.fsencode(source), os.fsencode(destination), budget)
     except OSError as error:
@@ -84,8 +47,9 @@ def copy(source: str, destination: Path, limits: Limits) -> None:
 
 
 class _Budget:
-    def __init__(self, source: str, limit: int):
+    def __init__(self, source: str, limit: int, hidden: tuple[str, ...]):
         self._source, self._limit = source, limit
+        self.hidden = {os.fsencode(path) for path in hidden}
         self._bytes = self._entries = 0
 
     def spend(self, size: int) -> None:
@@ -105,6 +69,8 @@ def _copy_folder(source: bytes, destination: bytes, budget: _Budget) -> None:
     os.makedirs(destination, exist_ok=True)
     with os.scandir(source) as entries:
         for entry in entries:
+            if entry.path in budget.hidden:
+                continue
             target = os.path.join(destination, entry.name)
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode):

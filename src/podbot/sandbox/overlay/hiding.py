@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from podbot.sandbox.overlay import layers
+from podbot.errors import Kind, LaunchError
+from podbot.sandbox.overlay import layers, mounts
+from podbot.sandbox.overlay.mounts import is_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,32 +26,47 @@ class Hiding:
     """How the hidden paths are hidden.
 
     ``templates``: per overlaid folder, the lower layer that hides beneath it. ``parents``:
-    folders outside of every overlay that need a read-only one, with theirs.
+    folders outside of every overlay that need a read-only one, with theirs. ``covers``: paths
+    that exist where no overlay can be, and what to put over them. ``uncovered``: what does not
+    exist there yet, and would be seen if it came to be.
     """
 
     templates: dict[str, str]
     parents: dict[str, str]
+    covers: dict[str, str]
     uncovered: tuple[str, ...]
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path lies strictly below a folder."""
-    return path.startswith(folder.rstrip("/") + "/")
 
 
 def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[str, ...]) -> Hiding:
     """How to hide these paths, given what is overlaid and what is private anyway."""
+    # A secret that is a link is hidden where it points to as well.
+    pointed = {os.path.realpath(path) for path in hidden if os.path.islink(path)}
+    if pointed:
+        hidden = tuple(sorted({*hidden, *pointed}))
     below, beside = _sorted(hidden, overlaid, private)
-    parents, uncovered = {}, []
+    parents: dict[str, str] = {}
+    covers: dict[str, str] = {}
+    uncovered = []
     for parent, names in beside:
         mattering = tuple(name for name in names if _matters(parent, name))
-        if parent == "/" or not os.path.isdir(parent):
-            there = [os.path.join(parent, name) for name in names]
-            uncovered += [path for path in there if os.path.lexists(path)]
-        elif mattering:
+        if not mattering or not os.path.isdir(parent):
+            continue
+        if parent != "/" and not mounts.any_below(parent):
             parents[parent] = _template(parent, mattering)
+            continue
+        # An overlay would hide the mounts below it too: cover one by one what is there.
+        for path in (os.path.join(parent, name) for name in mattering):
+            if os.path.lexists(path):
+                covers[path] = cover_for(path)
+            else:
+                uncovered.append(path)
     templates = {point: _template(point, names) for point, names in below}
-    return Hiding(templates, parents, tuple(uncovered))
+    return Hiding(templates, parents, covers, tuple(uncovered))
+
+
+def cover_for(path: str) -> str:
+    """Something empty of the same kind, to put over a path."""
+    return empty_folder() if os.path.isdir(path) else empty_file()
 
 
 Groups = tuple[tuple[str, tuple[str, ...]], ...]
@@ -148,15 +165,32 @@ def empty_folder() -> str:
     return str(path)
 
 
+def empty_file() -> str:
+    """A file with nothing in it that nobody may read, to cover others with."""
+    path = layers.root() / "templates" / "nothing"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.touch(mode=0o000)
+    return str(path)
+
+
 def _make(path: Path, leaves: set[str], modes: dict[str, int]) -> None:
     """Build beside its place and rename: another process may be doing the same."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=path.parent))
     for folder in sorted(modes):
         (draft / folder).mkdir(exist_ok=True)
-    for leaf in leaves:
-        # A whiteout: the one device node that needs no privilege.
-        os.mknod(draft / leaf, stat.S_IFCHR | 0o600, os.makedev(0, 0))
+    try:
+        for leaf in leaves:
+            # A whiteout: the one device node that needs no privilege.
+            os.mknod(draft / leaf, stat.S_IFCHR | 0o600, os.makedev(0, 0))
+    except OSError as error:
+        layers.remove(draft)
+        raise LaunchError(
+            f"the file system of {path.parent} cannot hold layers: {error.strerror}",
+            kind=Kind.LAYER_FAILED,
+            remedy=f"set {layers.ROOT_VARIABLE} to a folder on a local disk or a volume "
+            "(inside a container the root file system will not do)",
+        ) from None
     for folder in sorted(modes, reverse=True):
         os.chmod(draft / folder, modes[folder])
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,20 @@ from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.local import existing_folder
-from podbot.sandbox.overlay import cgroups, copying, hiding, kernel, layers, owner, report, watcher
+from podbot.sandbox.overlay import (
+    cgroups,
+    copying,
+    hiding,
+    kernel,
+    layers,
+    mounts,
+    owner,
+    report,
+    watcher,
+)
 from podbot.sandbox.overlay.cgroups import Group
-from podbot.sandbox.overlay.hiding import is_below
 from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.overlay.mounts import is_below
 from podbot.sandbox.overlay.setup import Bind, Overlay, Plan
 from podbot.sandbox.overlay.zygote import PRIVATE
 from podbot.sandbox.policy import Policy
@@ -89,7 +100,7 @@ class OverlayLauncher:
         try:
             if method == "copy":
                 for index, target in enumerate(view.targets):
-                    copying.copy(target, layer.upper(index), self.limits)
+                    copying.copy(target, layer.upper(index), self.limits, view.hidden)
             group = self._group()
             plan = self._plan(view, layer, group, method)
             zygote = owner.zygote()
@@ -149,13 +160,21 @@ class OverlayLauncher:
             overlays.append(
                 {"at": parent, "lower": [template, parent], "upper": None, "work": None}
             )
-        for path in self.policy.writable:
-            real = str(Path(path).expanduser().resolve())
-            binds.append({"source": real, "at": real, "writable": True})
-        if not any(is_below(str(layer.path), folder) for folder in PRIVATE):
-            binds.append(
-                {"source": hiding.empty_folder(), "at": str(layer.path.parent), "writable": False}
-            )
+        for path in view.writable:
+            binds.append({"source": path, "at": path, "writable": True})
+        covers = dict(view.hiding.covers)
+        for path in mounts.sockets():
+            # Sockets are not reachable through an overlay, nor below a private folder.
+            if not view.is_covered(path) and os.path.lexists(path):
+                covers[path] = hiding.empty_file()
+        if not view.is_covered(str(layer.path.parent)):
+            covers[str(layer.path.parent)] = hiding.empty_folder()
+        for path, cover in covers.items():
+            binds.append({"source": cover, "at": path, "writable": False})
+        for path in _own_programs(self.policy):
+            # podbot itself may be installed below /tmp: its interpreter must be found inside.
+            if any(is_below(path, folder) for folder in PRIVATE) and not view.is_reviewed(path):
+                binds.append({"source": path, "at": path, "writable": False})
         private = [path for path in PRIVATE if os.path.isdir(path)]
         writable = [*private, "/dev", *view.targets]
         writable += [view.home_layer] if view.home_layer else []
@@ -170,7 +189,7 @@ class OverlayLauncher:
             "config": {
                 "workdir": view.targets[0],
                 "root": "/",
-                "env": self.policy.environment_inside(Path(view.home or "/tmp")),  # noqa: S108
+                "env": self.policy.environment_inside(Path(view.home_inside)),
                 "python": self.policy.python,
                 "rg": interpreter.ripgrep(),
             },
@@ -182,6 +201,8 @@ class _View:
     """What the sandbox will see: checked targets, the home, and how secrets are hidden."""
 
     targets: tuple[str, ...]
+    writable: tuple[str, ...]
+    hidden: tuple[str, ...]
     home: str | None
     home_layer: str | None
     hiding: hiding.Hiding
@@ -192,7 +213,7 @@ class _View:
         home = _home()
         # A target that holds the home, or is it, makes the home reviewed instead of thrown away.
         covered = home is None or any(home == t or is_below(home, t) for t in targets)
-        home_layer = None if covered else home
+        home_layer = None if home is None or covered or mounts.any_below(home) else home
         hidden = policy.hidden_paths(Path(home or "/nonexistent"))
         for target in targets:
             path = next((path for path in hidden if f"{target}/".startswith(f"{path}/")), None)
@@ -204,7 +225,25 @@ class _View:
                 )
         overlaid = (*targets, *((home_layer,) if home_layer else ()))
         found = hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
-        return cls(targets, home, home_layer, found)
+        writable = tuple(_existing(path) for path in policy.writable)
+        return cls(targets, writable, hidden, home, home_layer, found)
+
+    @property
+    def home_inside(self) -> str:
+        """Where HOME points: the home if it can be written there, else the private /tmp."""
+        if self.home is None:
+            return "/tmp"  # noqa: S108 - the sandbox's own
+        reviewed = self.home in self.targets or self.is_reviewed(self.home)
+        return self.home if self.home_layer or reviewed else "/tmp"  # noqa: S108
+
+    def is_reviewed(self, path: str) -> bool:
+        """Whether a path lies below a target."""
+        return any(is_below(path, target) for target in self.targets)
+
+    def is_covered(self, path: str) -> bool:
+        """Whether a path lies below an overlay or a private folder."""
+        places = (*PRIVATE, "/dev", *self.targets, *((self.home_layer,) if self.home_layer else ()))
+        return any(is_below(path, place) for place in (*places, *self.hiding.parents))
 
     def overlay(self, at: str, upper: str, work: str) -> Overlay:
         """The overlay over one folder, with what hides beneath it in between."""
@@ -220,6 +259,27 @@ def _home() -> str | None:
     except OSError:
         return None
     return home if home != "/" and os.path.isdir(home) else None
+
+
+def _existing(path: str) -> str:
+    """A path of the policy that must be there, without links."""
+    try:
+        return os.path.realpath(os.path.expanduser(path), strict=True)
+    except OSError as error:
+        raise LaunchError(
+            f"the policy makes {path} writable, but: {error.strerror}",
+            kind=Kind.INVALID,
+            remedy="create it first, or leave it out of Policy.writable",
+        ) from None
+
+
+def _own_programs(policy: Policy) -> tuple[str, ...]:
+    """What podbot itself needs inside: the interpreter it runs on, and ripgrep."""
+    found = [sys.prefix, sys.base_prefix, interpreter.ripgrep() or "/"]
+    if policy.python is not None and os.path.isabs(policy.python):
+        found += [os.path.dirname(os.path.dirname(policy.python))]
+    outer = [path for path in found if not any(is_below(path, other) for other in found)]
+    return tuple(dict.fromkeys(path for path in outer if os.path.exists(path)))
 
 
 def _checked(given: tuple[Target, ...]) -> tuple[str, ...]:

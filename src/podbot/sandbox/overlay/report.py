@@ -9,7 +9,7 @@ from pathlib import Path
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay import kernel, setup
 from podbot.sandbox.overlay.cgroups import Group
-from podbot.sandbox.overlay.hiding import is_below
+from podbot.sandbox.overlay.mounts import is_below
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
 
@@ -130,7 +130,7 @@ def notes(
         if place is not None:
             said.append(f"{target}: its git data at {place} is readable, not writable")
     for path in uncovered:
-        said.append(f"{path} cannot be hidden and is readable if its mode allows")
+        said.append(f"{path} does not exist; should it come to be, it would be readable inside")
     if home_layer is not None:
         said.append(f"other writes below {home_layer} are thrown away at close")
     return tuple(said)

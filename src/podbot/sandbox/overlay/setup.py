@@ -217,6 +217,8 @@ class Ground:
             else:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+        elif not os.path.lexists(path):
+            return  # what was to be covered went away meanwhile
         kernel.attach(mount, path)
 
 

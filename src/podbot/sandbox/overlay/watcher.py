@@ -6,7 +6,9 @@ limit for a moment before it is ended. The guarantees say so.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -76,21 +78,82 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def usage(path: Path, enough: int) -> int:
-    """Bytes on disk below a folder, links not followed; stops counting past ``enough``."""
+    """Bytes on disk below a folder, links not followed; stops counting past ``enough``.
+
+    By descriptor, with few of them open: neither depth nor modes hide anything.
+    """
     total = 0
-    folders = [os.fspath(path)]
-    while folders:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    try:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.append(entry.path)
-                    except OSError:
-                        continue  # gone since it was listed
-        except OSError:
-            continue
-        if total > enough:
-            break
+    try:
+        top = os.open(path, _FOLDER)
+    except OSError:
+        return 0
+    with _Walk(top) as walk:
+        while total <= enough and walk.folders:
+            for facts in walk.step():
+                total += facts.st_blocks * 512
     return total
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Walk:
+    """Walks a tree that its owner changes meanwhile and may try to hide."""
+
+    def __init__(self, top: int):
+        self.folders: list[tuple[int, str]] = [(top, ".")]
+        self._users = {top: 1}  # how many entries of `folders` still need each descriptor
+
+    def __enter__(self) -> _Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self._users:
+            os.close(fd)
+
+    def step(self) -> list[os.stat_result]:
+        """Look into one folder: the facts of its entries."""
+        parent, name = self.folders.pop()
+        found: list[os.stat_result] = []
+        try:
+            fd, mode = self._opened(parent, name)
+        except OSError:
+            self._done_with(parent)
+            return found  # gone, or no folder any more
+        self._users[fd] = 1
+        try:
+            for entry in os.listdir(fd):
+                with contextlib.suppress(OSError):  # gone since it was listed
+                    facts = os.lstat(entry, dir_fd=fd)
+                    found.append(facts)
+                    if stat.S_ISDIR(facts.st_mode):
+                        self.folders.append((fd, entry))
+                        self._users[fd] += 1
+        except OSError:
+            pass
+        finally:
+            if mode is not None:
+                os.fchmod(fd, mode)
+            self._done_with(fd)
+            self._done_with(parent)
+        return found
+
+    def _opened(self, parent: int, name: str) -> tuple[int, int | None]:
+        """A folder's descriptor; with its own mode if it had to be lifted for a moment."""
+        facts = os.lstat(name, dir_fd=parent)
+        mode = stat.S_IMODE(facts.st_mode)
+        if not stat.S_ISDIR(facts.st_mode) or mode & 0o500 == 0o500:
+            return os.open(name, _FOLDER, dir_fd=parent), None
+        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            # By way of /proc, because a link may have taken its place.
+            os.chmod(f"/proc/self/fd/{handle}", mode | 0o500)
+            return os.open(f"/proc/self/fd/{handle}", _FOLDER & ~os.O_NOFOLLOW), mode
+        finally:
+            os.close(handle)
+
+    def _done_with(self, fd: int) -> None:
+        self._users[fd] -= 1
+        if not self._users[fd]:
+            del self._users[fd]
+            os.close(fd)
