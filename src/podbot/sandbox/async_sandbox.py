@@ -287,6 +287,8 @@ class AsyncSandbox:
             raise
         finally:
             pipes.close_far()
+        for done in [other for other, output in self._pipes.items() if output.ended]:
+            del self._pipes[done]
         self._pipes[number] = pipes
         return AsyncProcess(self, number, cmd.argv)
 

@@ -1511,32 +1511,93 @@ class Spool:
         """Nothing to let go of."""
 
 
+OPEN_FOLDERS = 64
+
+
 def remove_tree(folder, name):
-    """rm -rf by descriptor: follows no link, crosses nothing it did not open itself."""
+    """rm -rf by descriptor: follows no link, and neither depth nor modes stop it."""
+    inside = []  # the folders we are in, outermost first
+    try:
+        if not _unlinked(folder, name):
+            inside.append(_Removal(folder, name))
+        while inside:
+            here = inside[-1]
+            if here.entries:
+                entry = here.entries[-1]
+                try:
+                    gone = _unlinked(here.fd, entry)
+                    below = None if gone else _Removal(here.fd, entry)
+                except PermissionError:
+                    if here.opened_up:
+                        raise
+                    here.opened_up = True
+                    os.fchmod(here.fd, 0o700)
+                    continue
+                here.entries.pop()
+                if below is not None:
+                    inside.append(below)
+                    if len(inside) > OPEN_FOLDERS:
+                        inside[-1 - OPEN_FOLDERS].let_go()
+                continue
+            if len(inside) > 1:
+                inside[-2].come_back(here.fd)
+            inside.pop()
+            here.let_go()
+            os.rmdir(here.name, dir_fd=inside[-1].fd if inside else folder)
+    finally:
+        for left in inside:
+            left.let_go()
+
+
+def _unlinked(folder, name):
+    """Remove anything but a folder; False if it is one."""
     try:
         os.unlink(name, dir_fd=folder)
-        return
     except IsADirectoryError:
-        pass
+        return False
     except PermissionError:
         if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
             raise
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        fd = os.open(name, flags, dir_fd=folder)
-    except PermissionError:
-        os.chmod(name, 0o700, dir_fd=folder)
-        fd = os.open(name, flags, dir_fd=folder)
-    try:
-        for entry in os.listdir(fd):
-            try:
-                remove_tree(fd, entry)
-            except PermissionError:
-                os.fchmod(fd, 0o700)
-                remove_tree(fd, entry)
-    finally:
-        os.close(fd)
-    os.rmdir(name, dir_fd=folder)
+        return False
+    return True
+
+
+class _Removal:
+    """A folder whose entries are being removed."""
+
+    FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+    def __init__(self, folder, name):
+        self.name = name
+        self.opened_up = False
+        try:
+            self.fd = os.open(name, self.FLAGS, dir_fd=folder)
+        except PermissionError:
+            os.chmod(name, 0o700, dir_fd=folder)
+            self.fd = os.open(name, self.FLAGS, dir_fd=folder)
+        try:
+            self._identity = self._identify()
+            self.entries = os.listdir(self.fd)
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _identify(self):
+        found = os.fstat(self.fd)
+        return found.st_dev, found.st_ino
+
+    def let_go(self):
+        """Close it; a deep tree must not cost a descriptor for each step down."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def come_back(self, below):
+        """Open it again from a folder below, unless that was moved elsewhere meanwhile."""
+        if self.fd < 0:
+            self.fd = os.open("..", self.FLAGS, dir_fd=below)
+            if self._identify() != self._identity:
+                raise OSError(errno.EXDEV, "moved while it was removed", self.name)
 
 
 # --- Searching
@@ -2186,7 +2247,7 @@ class Guest:
         Exec(self, head, head["argv"], head.get("env"), self._cwd(head), stdin)
 
     def _spawn(self, head, _):
-        ended = [job for job in self.jobs.values() if isinstance(job, Spawned) and job.status]
+        ended = [job for job in self.jobs.values() if isinstance(job, Spawned) and job.status is not None]
         for job in ended[: max(0, len(ended) - KEPT_PROCESSES)]:
             job.close()
         job = Spawned(self, head, head["argv"], head.get("env"), self._cwd(head))

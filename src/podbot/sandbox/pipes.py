@@ -52,6 +52,11 @@ class OutputPipes:
         self.stdout, self.stderr = PipeReader(out[0]), PipeReader(err[0])
         self.far = (out[1], err[1])
 
+    @property
+    def ended(self) -> bool:
+        """Whether both streams were read to their end."""
+        return self.stdout.ended and self.stderr.ended
+
     def close_far(self) -> None:
         """Let go of the far ends once they were sent; else the end is never seen."""
         for fd in self.far:
@@ -73,6 +78,11 @@ class PipeReader:
         self._closed = False
         self._ended = False
         self._unwatch: Callable[[], object] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its end was seen."""
+        return self._ended
 
     def read(self, size: int, timeout: float | None) -> bytes | None:
         """The next bytes; empty at the end, None when nothing came in time."""

@@ -307,6 +307,8 @@ class Sandbox:
             raise
         finally:
             pipes.close_far()
+        for done in [other for other, output in self._pipes.items() if output.ended]:
+            del self._pipes[done]
         self._pipes[number] = pipes
         return Process(self, number, cmd.argv)
 

@@ -166,8 +166,11 @@ class Ground:
         with _step("lockdown_failed", "showing a path of the policy"):
             binds = [(bind["at"], self._bind(bind)) for bind in plan["binds"]]
         with _step("lockdown_failed", "attaching the layers"):
-            for at, mount in sorted(layers, key=_depth) + sorted(binds, key=_depth):
+            for at, mount in sorted(layers, key=_depth):
                 self._attach(mount, at)
+            for at, mount in sorted(binds, key=_depth):
+                with contextlib.suppress(FileNotFoundError):  # what it covers went meanwhile
+                    self._attach(mount, at)
         # 7. /proc becomes read-only: to the kernel, root in here is still the owner of
         #    /proc/sys, and capabilities are not asked for there.
         with _step("lockdown_failed", "closing /proc"):
@@ -217,8 +220,6 @@ class Ground:
             else:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        elif not os.path.lexists(path):
-            return  # what was to be covered went away meanwhile
         kernel.attach(mount, path)
 
 

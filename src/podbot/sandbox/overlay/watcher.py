@@ -7,12 +7,15 @@ limit for a moment before it is ended. The guarantees say so.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from podbot.sandbox import guest
 
 INTERVAL = 1.0
 
@@ -80,80 +83,64 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def usage(path: Path, enough: int) -> int:
     """Bytes on disk below a folder, links not followed; stops counting past ``enough``.
 
-    By descriptor, with few of them open: neither depth nor modes hide anything.
+    What runs inside cannot hide anything: a folder it made unreadable is read all the same, and
+    a tree too deep to be looked into counts as too much.
     """
     total = 0
     try:
         top = os.open(path, _FOLDER)
     except OSError:
         return 0
-    with _Walk(top) as walk:
-        while total <= enough and walk.folders:
-            for facts in walk.step():
-                total += facts.st_blocks * 512
+    folders = ["."]
+    try:
+        while folders and total <= enough:
+            folder = folders.pop()
+            try:
+                with _reading(top, folder) as fd:
+                    for entry in os.listdir(fd):
+                        with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+                            facts = os.lstat(entry, dir_fd=fd)
+                            total += facts.st_blocks * 512
+                            if stat.S_ISDIR(facts.st_mode):
+                                folders.append(f"{folder}/{entry}")
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG:
+                    return enough + 1
+    finally:
+        os.close(top)
     return total
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class _Walk:
-    """Walks a tree that its owner changes meanwhile and may try to hide."""
-
-    def __init__(self, top: int):
-        self.folders: list[tuple[int, str]] = [(top, ".")]
-        self._users = {top: 1}  # how many entries of `folders` still need each descriptor
-
-    def __enter__(self) -> _Walk:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for fd in self._users:
-            os.close(fd)
-
-    def step(self) -> list[os.stat_result]:
-        """Look into one folder: the facts of its entries."""
-        parent, name = self.folders.pop()
-        found: list[os.stat_result] = []
+@contextlib.contextmanager
+def _reading(top: int, folder: str) -> Iterator[int]:
+    """A folder's descriptor; if its mode is in the way, it is lifted for that long."""
+    try:
+        fd = guest.open_beneath(top, folder, _FOLDER, 0)
+    except PermissionError:
+        handle = guest.open_beneath(top, folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, 0)
+    else:
         try:
-            fd, mode = self._opened(parent, name)
-        except OSError:
-            self._done_with(parent)
-            return found  # gone, or no folder any more
-        self._users[fd] = 1
-        try:
-            for entry in os.listdir(fd):
-                with contextlib.suppress(OSError):  # gone since it was listed
-                    facts = os.lstat(entry, dir_fd=fd)
-                    found.append(facts)
-                    if stat.S_ISDIR(facts.st_mode):
-                        self.folders.append((fd, entry))
-                        self._users[fd] += 1
-        except OSError:
-            pass
+            if os.access(".", os.X_OK, dir_fd=fd):
+                yield fd
+                return
+            handle = os.dup(fd)
         finally:
-            if mode is not None:
-                os.fchmod(fd, mode)
-            self._done_with(fd)
-            self._done_with(parent)
-        return found
-
-    def _opened(self, parent: int, name: str) -> tuple[int, int | None]:
-        """A folder's descriptor; with its own mode if it had to be lifted for a moment."""
-        facts = os.lstat(name, dir_fd=parent)
-        mode = stat.S_IMODE(facts.st_mode)
-        if not stat.S_ISDIR(facts.st_mode) or mode & 0o500 == 0o500:
-            return os.open(name, _FOLDER, dir_fd=parent), None
-        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            # By way of /proc, because a link may have taken its place.
-            os.chmod(f"/proc/self/fd/{handle}", mode | 0o500)
-            return os.open(f"/proc/self/fd/{handle}", _FOLDER & ~os.O_NOFOLLOW), mode
-        finally:
-            os.close(handle)
-
-    def _done_with(self, fd: int) -> None:
-        self._users[fd] -= 1
-        if not self._users[fd]:
-            del self._users[fd]
             os.close(fd)
+    # By its descriptor, so that nothing outside of the layer can take its place.
+    name = f"/proc/self/fd/{handle}"
+    try:
+        mode = stat.S_IMODE(os.stat(name).st_mode)
+        os.chmod(name, mode | 0o500)
+        try:
+            fd = os.open(name, _FOLDER & ~os.O_NOFOLLOW)
+            try:
+                yield fd
+            finally:
+                os.close(fd)
+        finally:
+            os.chmod(name, mode)
+    finally:
+        os.close(handle)
