@@ -9,6 +9,8 @@ of podbot: it is copied alone into containers.
 Reading order: wire, processes, kernel, files, searching, requests, `main`.
 """
 
+from __future__ import annotations
+
 import collections
 import errno
 import heapq
@@ -23,6 +25,47 @@ import stat
 import struct
 import sys
 import time
+
+# `typing` is not imported: it would cost every start several milliseconds. Type checkers take
+# this name for true, and annotations are never evaluated.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeVar
+
+    Head = dict[str, Any]
+    """The JSON object of a frame, as the host or the guest wrote it."""
+    Bytes = bytes | memoryview
+    Answer = tuple[Head, bytes]
+    """What a worker gives: its reply without the id."""
+    Timer = list[Callable[[], object]]
+    Actions = list[tuple[int | str, ...]]
+    """What posix_spawn does to a child's descriptors."""
+    ProcessTable = dict[int, tuple[int, int, str, int]]
+    Entry = tuple[str, os.stat_result, int]
+    """(path below the folder walked, stat, open parent)"""
+    Matcher = Callable[[str], object]
+    Check = Literal["none", "wide", "all"]
+    Row = tuple[bytes, int, bytes]
+    Found = tuple[str, int, str]
+    """(path, line number, line)"""
+
+    class Job(Protocol):
+        """Something that runs, and ends with what it started when it is killed."""
+
+        family: Family
+
+        @property
+        def pid(self) -> int | None: ...
+
+        @property
+        def number(self) -> int: ...
+
+        def kill(self) -> None: ...
+
+    Kept = TypeVar("Kept", "Draft", "Spool")
 
 PROTOCOL = 1
 HEADER = struct.Struct("!II")
@@ -43,7 +86,7 @@ BINARY_PROBE = 8192
 class Refused(Exception):
     """A request that cannot be done; becomes the error of its reply."""
 
-    def __init__(self, kind, message):
+    def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
@@ -71,10 +114,10 @@ ERRNO_KINDS = {
 }
 
 
-def refused(error, subject):
+def refused(error: OSError, subject: object) -> Refused:
     """The refusal that says what an OSError means for a path or a command."""
-    kind = ERRNO_KINDS.get(error.errno, "io")
-    return Refused(kind, "%s: %s" % (subject, os.strerror(error.errno or errno.EIO)))
+    kind = ERRNO_KINDS.get(error.errno or errno.EIO, "io")
+    return Refused(kind, f"{subject}: {os.strerror(error.errno or errno.EIO)}")
 
 
 # --- Kernel calls Python does not offer
@@ -83,11 +126,13 @@ def refused(error, subject):
 class _Libc:
     """prctl and openat2, loaded when first needed."""
 
-    def __init__(self):
-        self._libc = None
+    _ctypes: Any
+
+    def __init__(self) -> None:
+        self._libc: ctypes.CDLL | None = None
         self.has_openat2 = True
 
-    def _load(self):
+    def _load(self) -> ctypes.CDLL:
         if self._libc is None:
             import ctypes
 
@@ -96,17 +141,17 @@ class _Libc:
             self._libc.syscall.restype = ctypes.c_long
         return self._libc
 
-    def become_subreaper(self):
+    def become_subreaper(self) -> None:
         """Orphans below this process come to it instead of to the host's init."""
         self._load().prctl(36, self._ctypes.c_ulong(1), 0, 0, 0)
 
-    def openat2(self, dir_fd, path, flags, mode):
+    def openat2(self, dir_fd: int, path: str, flags: int, mode: int) -> int:
         """Open beneath a folder: no `..`, link or magic link leads out of it."""
         libc = self._load()
         beneath_no_magiclinks = 0x08 | 0x02
         how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode, beneath_no_magiclinks)
         for _ in range(100):
-            fd = libc.syscall(
+            fd: int = libc.syscall(
                 self._ctypes.c_long(437),
                 dir_fd,
                 os.fsencode(path),
@@ -124,7 +169,7 @@ class _Libc:
 LIBC = _Libc()
 
 
-def open_beneath(dir_fd, path, flags, mode):
+def open_beneath(dir_fd: int, path: str, flags: int, mode: int) -> int:
     """Open ``path`` below ``dir_fd``, never outside of it."""
     if LIBC.has_openat2:
         try:
@@ -153,7 +198,7 @@ def open_beneath(dir_fd, path, flags, mode):
         os.close(here)
 
 
-def _openat2_works(dir_fd):
+def _openat2_works(dir_fd: int) -> bool:
     try:
         os.close(LIBC.openat2(dir_fd, ".", os.O_PATH, 0))
     except OSError:
@@ -167,12 +212,12 @@ def _openat2_works(dir_fd):
 class Loop:
     """epoll, timers and dead children."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._handlers = {}
-        self._timers = []
+        self._handlers: dict[int, Callable[[int], object]] = {}
+        self._timers: list[tuple[float, int, Timer]] = []
         self._sequence = 0
-        self._children = {}
+        self._children: dict[int, Callable[[int], object]] = {}
         wake_read, self._wake_write = os.pipe()
         os.set_blocking(wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -184,7 +229,9 @@ class Loop:
         self.watch(wake_read, lambda _: self._woken(wake_read))
         self.running = True
 
-    def watch(self, fd, handler, events=select.EPOLLIN):
+    def watch(
+        self, fd: int, handler: Callable[[int], object], events: int = select.EPOLLIN
+    ) -> None:
         """Call ``handler(events)`` whenever the descriptor is ready."""
         if fd in self._handlers:
             self._epoll.modify(fd, events)
@@ -192,23 +239,23 @@ class Loop:
             self._epoll.register(fd, events)
         self._handlers[fd] = handler
 
-    def unwatch(self, fd):
+    def unwatch(self, fd: int) -> None:
         """Stop watching; harmless if it was not watched."""
         if self._handlers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def after(self, seconds, action):
+    def after(self, seconds: float, action: Callable[[], object]) -> Timer:
         """Call ``action()`` later; the returned list is emptied to cancel it."""
         self._sequence += 1
         timer = [action]
         heapq.heappush(self._timers, (time.monotonic() + seconds, self._sequence, timer))
         return timer
 
-    def on_exit(self, pid, action):
+    def on_exit(self, pid: int, action: Callable[[int], object]) -> None:
         """Call ``action(status)`` when the child ended."""
         self._children[pid] = action
 
-    def reap(self):
+    def reap(self) -> None:
         """Collect every dead child: our own, and the orphans that came to us."""
         while True:
             try:
@@ -221,7 +268,7 @@ class Loop:
             if action is not None:
                 action(status)
 
-    def _woken(self, wake_read):
+    def _woken(self, wake_read: int) -> None:
         try:
             while os.read(wake_read, 4096):
                 pass
@@ -229,7 +276,7 @@ class Loop:
             pass
         self.reap()
 
-    def run(self):
+    def run(self) -> None:
         """Until `running` is false."""
         handlers = self._handlers
         while self.running:
@@ -248,34 +295,44 @@ class Loop:
                     handler(events)
 
 
-def as_socket(fd):
+def as_socket(fd: int) -> socket.socket | None:
     """A descriptor as a socket, which can carry other descriptors; None if it is not one."""
     if not stat.S_ISSOCK(os.fstat(fd).st_mode):
         return None
     return socket.socket(fileno=os.dup(fd))
 
 
+NOTHING = memoryview(b"")
+
+
 class Wire:
     """Frames in and out, over one descriptor or two."""
 
-    def __init__(self, loop, in_fd, out_fd, on_request, on_end):
+    def __init__(
+        self,
+        loop: Loop,
+        in_fd: int,
+        out_fd: int,
+        on_request: Callable[[Head, bytes], object],
+        on_end: Callable[[], object],
+    ) -> None:
         self._loop, self._in, self._out = loop, in_fd, out_fd
         self._on_request, self._on_end = on_request, on_end
         self._buffer = bytearray()
-        self._queue = collections.deque()
+        self._queue: collections.deque[memoryview] = collections.deque()
         self._queued = 0
-        self.descriptors = collections.deque()
+        self.descriptors: collections.deque[int] = collections.deque()
         self._socket = as_socket(in_fd)
         os.set_blocking(in_fd, False)
         os.set_blocking(out_fd, False)
         loop.watch(in_fd, self._ready)
 
     @property
-    def congested(self):
+    def congested(self) -> bool:
         """Whether the host is so far behind that producers should wait."""
         return self._queued > QUEUE_LIMIT
 
-    def send(self, head, payload=b""):
+    def send(self, head: Head, payload: Bytes = b"") -> None:
         """Queue a reply; a payload larger than a frame goes in parts."""
         view = memoryview(payload)
         while len(view) > MAX_PAYLOAD:
@@ -283,21 +340,21 @@ class Wire:
             view = view[MAX_PAYLOAD:]
         self._put(head, view)
 
-    def _put(self, head, view):
+    def _put(self, head: Head, view: memoryview) -> None:
         body = json.dumps(head, separators=(",", ":")).encode("ascii")
         data = HEADER.pack(len(body), len(view)) + body
-        if len(view) and len(view) <= 65536:
-            data, view = b"".join((data, view)), ()
+        if 0 < len(view) <= 65536:
+            data, view = b"".join((data, view)), NOTHING
         idle = not self._queue
         self._queue.append(memoryview(data))
         self._queued += len(data)
-        if len(view):
+        if view:
             self._queue.append(view)
             self._queued += len(view)
         if idle:
             self._flush()
 
-    def _flush(self):
+    def _flush(self) -> None:
         queue = self._queue
         while queue:
             try:
@@ -317,7 +374,7 @@ class Wire:
                 queue.popleft()
         self._rearm()
 
-    def _rearm(self):
+    def _rearm(self) -> None:
         """Ask for what we can use: room to write if we wait for it, requests unless congested."""
         if self._in == self._out:
             events = 0 if self.congested else select.EPOLLIN
@@ -332,25 +389,25 @@ class Wire:
 
     _armed = select.EPOLLIN
 
-    def _set(self, fd, events):
+    def _set(self, fd: int, events: int) -> None:
         if events != self._armed:
             self._armed = events
             self._loop.watch(fd, self._ready, events)
 
-    def _ready(self, events):
+    def _ready(self, events: int) -> None:
         if events & select.EPOLLOUT:
             self._flush()
         if events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
             self._receive()
 
-    def _receive(self):
+    def _receive(self) -> None:
         try:
             if self._socket is None:
                 data = os.read(self._in, 262144)
             else:
                 data, ancillary, _, _ = self._socket.recvmsg(262144, ANCILLARY_SIZE)
                 for _, _, raw in ancillary:
-                    self.descriptors.extend(struct.unpack("%di" % (len(raw) // 4), raw))
+                    self.descriptors.extend(struct.unpack(f"{len(raw) // 4}i", raw))
         except BlockingIOError:
             return
         except OSError:
@@ -384,7 +441,7 @@ class Wire:
 SPAWN_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def find_program(name, path):
+def find_program(name: str, path: str) -> str:
     """Where a command is, as execvp would look, with the reason when it is nowhere."""
     if "/" in name:
         return name
@@ -399,11 +456,11 @@ def find_program(name, path):
         except OSError:
             continue
     if denied:
-        raise Refused("command_not_executable", "%s: found in PATH but not executable" % name)
-    raise Refused("command_not_found", "%s: no such command in PATH" % name)
+        raise Refused("command_not_executable", f"{name}: found in PATH but not executable")
+    raise Refused("command_not_found", f"{name}: no such command in PATH")
 
 
-def spawn_program(argv, env, cwd, actions):
+def spawn_program(argv: list[str], env: Mapping[str, str], cwd: str | int, actions: Actions) -> int:
     """Start a program in a session of its own; gives its pid.
 
     posix_spawn shares this process's memory until exec, which is what makes it quick. The guest
@@ -413,7 +470,7 @@ def spawn_program(argv, env, cwd, actions):
     try:
         os.chdir(cwd)
     except OSError as error:
-        raise Refused("bad_cwd", "%s: %s" % (cwd, os.strerror(error.errno)))
+        raise Refused("bad_cwd", refused(error, cwd).message) from error
     try:
         return os.posix_spawn(
             program, argv, env, file_actions=actions, setsid=True, setsigdef=SPAWN_SIGNALS
@@ -423,7 +480,7 @@ def spawn_program(argv, env, cwd, actions):
             try:
                 return os.posix_spawn(
                     "/bin/sh",
-                    ["sh", program] + argv[1:],
+                    ["sh", program, *argv[1:]],
                     env,
                     file_actions=actions,
                     setsid=True,
@@ -432,14 +489,16 @@ def spawn_program(argv, env, cwd, actions):
             except OSError as again:
                 error = again
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise Refused("command_not_found", "%s: no such program (or its interpreter)" % argv[0])
+            raise Refused(
+                "command_not_found", f"{argv[0]}: no such program (or its interpreter)"
+            ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.ENOEXEC):
-            raise Refused("command_not_executable", "%s: not executable" % argv[0])
+            raise Refused("command_not_executable", f"{argv[0]}: not executable") from error
         if error.errno in (errno.EAGAIN, errno.ENOMEM):
-            raise Refused("out_of_processes", "%s: no room for another process" % argv[0])
+            raise Refused("out_of_processes", f"{argv[0]}: no room for another process") from error
         if error.errno == errno.E2BIG:
-            raise Refused("too_large", "%s: the arguments are too long" % argv[0])
-        raise refused(error, argv[0])
+            raise Refused("too_large", f"{argv[0]}: the arguments are too long") from error
+        raise refused(error, argv[0]) from error
     finally:
         os.chdir("/")
 
@@ -447,13 +506,13 @@ def spawn_program(argv, env, cwd, actions):
 class Family:
     """The processes one job started, found in /proc whatever they did to hide."""
 
-    def __init__(self, number, pid):
+    def __init__(self, number: int, pid: int) -> None:
         self.number = number
         self.pid = pid
         self._started = time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def kill(self, others):
-        """SIGKILL the whole family; ``others`` are pids and numbers of jobs that live on."""
+    def kill(self, others: AbstractSet[int | None]) -> None:
+        """SIGKILL the whole family; ``others`` are the pids of jobs that live on."""
         for _ in range(10):
             victims = self._members(others)
             if not victims:
@@ -465,30 +524,31 @@ class Family:
                     pass  # gone meanwhile
             time.sleep(0.001)
 
-    def _members(self, others):
+    def _members(self, others: AbstractSet[int | None]) -> set[int]:
         table = process_table()
         me = os.getpid()
         ticks = self._started * os.sysconf("SC_CLK_TCK") - 2
-        members = set()
+        members: set[int] = set()
         for pid, (parent, session, state, start) in table.items():
             if state in "ZX" or pid == me:
                 continue
             if session == self.pid or _descends(pid, self.pid, table):
                 members.add(pid)
-            elif parent == me and start >= ticks and session not in others.pids:
+            elif parent == me and start >= ticks and session not in others:
                 # An orphan that started a session of its own. Its environment tells whose it
                 # is; one that wiped it is taken for ours, as it started after us.
                 job = _job_of(pid)
-                if job == self.number or (job is None and pid not in others.pids):
+                if job == self.number or (job is None and pid not in others):
                     members.add(pid)
         for pid in list(table):
-            if pid not in members and table[pid][2] not in "ZX" and pid != me:
-                if any(_descends(pid, member, table) for member in members):
-                    members.add(pid)
+            if pid in members or pid == me or table[pid][2] in "ZX":
+                continue
+            if any(_descends(pid, member, table) for member in members):
+                members.add(pid)
         return members
 
 
-def _descends(pid, ancestor, table):
+def _descends(pid: int, ancestor: int, table: ProcessTable) -> bool:
     while pid in table:
         if pid == ancestor:
             return True
@@ -496,9 +556,9 @@ def _descends(pid, ancestor, table):
     return False
 
 
-def _job_of(pid):
+def _job_of(pid: int) -> int | None:
     try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             environ = file.read(1 << 20)
     except OSError:
         return None
@@ -506,14 +566,14 @@ def _job_of(pid):
     return int(found.group(1)) if found else None
 
 
-def process_table():
+def process_table() -> ProcessTable:
     """{pid: (parent, session, state, start in ticks)} of every process visible."""
-    table = {}
+    table: ProcessTable = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
-            with open("/proc/%s/stat" % name, "rb") as file:
+            with open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rsplit(b")", 1)[1].split()
         except (OSError, IndexError):
             continue
@@ -521,17 +581,14 @@ def process_table():
     return table
 
 
-Others = collections.namedtuple("Others", "pids")
-
-
-def exit_of(status):
+def exit_of(status: int) -> tuple[int, int | None]:
     """(exit code, signal) as a shell would tell it."""
     if os.WIFSIGNALED(status):
         return 128 + os.WTERMSIG(status), os.WTERMSIG(status)
     return os.WEXITSTATUS(status), None
 
 
-def close_quietly(fd):
+def close_quietly(fd: int) -> None:
     """Close a descriptor that may be closed already."""
     try:
         os.close(fd)
@@ -542,18 +599,25 @@ def close_quietly(fd):
 class Output:
     """One output stream of a child: what was read, and how it ended."""
 
-    def __init__(self, guest, fd, limit, on_change, mode):
+    def __init__(
+        self,
+        guest: Guest,
+        fd: int,
+        limit: int,
+        on_change: Callable[[], object],
+        mode: Literal["cut", "wait", "drop"],
+    ) -> None:
         """``mode``: "cut" keeps the start, "wait" stops reading, "drop" keeps the end."""
         self._guest, self.fd, self._limit, self._mode = guest, fd, limit, mode
         self._on_change = on_change
-        self.parts = collections.deque()
+        self.parts: collections.deque[Bytes] = collections.deque()
         self.size = 0
         self.lost = 0
         self.ended = False
         os.set_blocking(fd, False)
         guest.loop.watch(fd, self._ready)
 
-    def _ready(self, _events):
+    def _ready(self, _events: int) -> None:
         room = self._limit - self.size
         if self._mode == "wait" and (room <= 0 or self._guest.wire.congested):
             self._guest.loop.unwatch(self.fd)
@@ -580,7 +644,7 @@ class Output:
                 self.lost += len(gone)
         self._on_change()
 
-    def drain(self):
+    def drain(self) -> None:
         """Take what is in the pipe right now."""
         while not self.ended:
             before = self.size + self.lost
@@ -588,9 +652,10 @@ class Output:
             if self.size + self.lost == before:
                 return
 
-    def take(self, size):
+    def take(self, size: int) -> Bytes:
         """Up to ``size`` bytes off the front."""
-        taken, got = [], 0
+        taken: list[Bytes] = []
+        got = 0
         while self.parts and got < size:
             part = self.parts.popleft()
             if len(part) > size - got:
@@ -603,28 +668,28 @@ class Output:
             self._guest.loop.watch(self.fd, self._ready)
         return taken[0] if len(taken) == 1 else b"".join(taken)
 
-    def text(self):
+    def text(self) -> bytes:
         """All of it."""
         return b"".join(self.parts)
 
-    def clear(self):
+    def clear(self) -> None:
         """Forget what was read."""
         self.parts.clear()
         self.size = self.lost = 0
 
-    def close(self):
+    def close(self) -> None:
         """No more of this stream."""
         if not self.ended:
             self.ended = True
             self._guest.loop.unwatch(self.fd)
             os.close(self.fd)
 
-    def release(self):
+    def release(self) -> None:
         """Keep reading to nowhere, so that what still writes is not killed by a closed pipe."""
         if not self.ended:
             self._guest.loop.watch(self.fd, self._discard)
 
-    def _discard(self, _events):
+    def _discard(self, _events: int) -> None:
         try:
             if os.read(self.fd, 65536):
                 return
@@ -638,20 +703,26 @@ class Output:
 class Input:
     """Writes queued bytes to a child's stdin as it takes them."""
 
-    def __init__(self, guest, fd):
+    def __init__(self, guest: Guest, fd: int) -> None:
         self._guest, self._fd = guest, fd
+        self._queue: collections.deque[tuple[memoryview, Callable[[OSError | None], object] | None]]
         self._queue = collections.deque()
         self._closing = False
         self.closed = False
         os.set_blocking(fd, False)
 
-    def put(self, data, done=None, close=False):
+    def put(
+        self,
+        data: Bytes,
+        done: Callable[[OSError | None], object] | None = None,
+        close: bool = False,
+    ) -> None:
         """Queue data; ``done(error)`` is called when all of it was taken, or refused."""
         self._queue.append((memoryview(data), done))
         self._closing = self._closing or close
         self._push(0)
 
-    def _push(self, _events):
+    def _push(self, _events: int) -> None:
         while self._queue and not self.closed:
             view, done = self._queue[0]
             try:
@@ -673,7 +744,7 @@ class Input:
             if self._closing:
                 self.close()
 
-    def close(self, error=None):
+    def close(self, error: OSError | None = None) -> None:
         """The child sees the end of its input; what waits is refused."""
         if self.closed:
             return
@@ -686,7 +757,7 @@ class Input:
                 done(error or OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
 
 
-def pipe_to(actions, target, reading):
+def pipe_to(actions: Actions, target: int, reading: bool) -> tuple[int, int]:
     """A pipe whose far end becomes a child's descriptor; gives (near end, far end)."""
     read, write = os.pipe()
     near, far = (write, read) if reading else (read, write)
@@ -697,13 +768,22 @@ def pipe_to(actions, target, reading):
 class Exec:
     """A command that runs to its end for one request."""
 
-    def __init__(self, guest, request, argv, env, cwd, stdin):
+    def __init__(
+        self,
+        guest: Guest,
+        request: Head,
+        argv: list[str],
+        env: Mapping[str, str] | None,
+        cwd: str | int,
+        stdin: bytes,
+    ) -> None:
         self.guest, self.request = guest, request
         self.timed_out = self.cancelled = False
-        self.status = None
+        self.status: int | None = None
         self._finished = False
-        actions, far = [], []
-        near = []
+        actions: Actions = []
+        near: list[int] = []
+        far: list[int] = []
         try:
             if stdin:
                 in_fd, end = pipe_to(actions, 0, True)
@@ -716,12 +796,12 @@ class Exec:
                 near.append(fd)
                 far.append(end)
             self.started = time.monotonic()
-            self.number, env = guest.new_job(env)
-            pid = spawn_program(argv, env, cwd, actions)
+            self.number, whole = guest.new_job(env)
+            pid = spawn_program(argv, whole, cwd, actions)
         except OSError as error:
             for fd in near:
                 os.close(fd)
-            raise refused(error, argv[0])
+            raise refused(error, argv[0]) from error
         except Refused:
             for fd in near:
                 os.close(fd)
@@ -742,14 +822,14 @@ class Exec:
         self.timer = guest.loop.after(timeout, self._expired) if timeout else None
         guest.loop.on_exit(pid, self._exited)
 
-    def _changed(self):
+    def _changed(self) -> None:
         if self.out.ended and self.err.ended:
             if self.status is None:
                 self.guest.loop.reap()
             if self.status is not None:
                 self.finish()
 
-    def _exited(self, status):
+    def _exited(self, status: int) -> None:
         self.status = status
         self.duration = time.monotonic() - self.started
         self.out.drain()
@@ -760,22 +840,22 @@ class Exec:
             # Something it left in the background still holds the pipes: do not wait for that.
             self.guest.loop.after(LINGER_SECONDS, self.finish)
 
-    def _expired(self):
+    def _expired(self) -> None:
         self.timed_out = True
         self.kill()
 
-    def cancel(self):
+    def cancel(self) -> None:
         """The host gave up on this: kill it, then answer as usual."""
         self.cancelled = True
         self.kill()
 
-    def kill(self):
+    def kill(self) -> None:
         """Kill everything it started."""
         self.family.kill(self.guest.others(self))
 
-    def finish(self):
+    def finish(self) -> None:
         """Answer the request."""
-        if self._finished:
+        if self._finished or self.status is None:
             return
         self._finished = True
         if self.timer:
@@ -802,21 +882,28 @@ class Exec:
 class Spawned:
     """A command in the background, with its streams and those who wait for it."""
 
-    def __init__(self, guest, request, argv, env, cwd):
+    def __init__(
+        self,
+        guest: Guest,
+        request: Head,
+        argv: list[str],
+        env: Mapping[str, str] | None,
+        cwd: str,
+    ) -> None:
         self.guest, self.argv = guest, argv
-        self.status = None
-        self.waiters = []
-        self.readers = {"stdout": [], "stderr": []}
-        self.input = None
-        self._terminal = None
-        self.number, env = guest.new_job(env)
-        mode = "drop" if request.get("drop_oldest") else "wait"
+        self.status: int | None = None
+        self.waiters: list[Head] = []
+        self.readers: dict[str, list[Head]] = {"stdout": [], "stderr": []}
+        self.input: Input | None = None
+        self._terminal: int | None = None
+        self.number, whole = guest.new_job(env)
+        mode: Literal["drop", "wait"] = "drop" if request.get("drop_oldest") else "wait"
         limit = request.get("buffer", 4 * MAX_PAYLOAD)
         size = request.get("terminal")
         if size:
-            streams = self._on_terminal(argv, env, cwd, size)
+            streams = self._on_terminal(argv, whole, cwd, size)
         else:
-            streams = self._on_pipes(argv, env, cwd, request.get("stdin"), request["given"])
+            streams = self._on_pipes(argv, whole, cwd, request.get("stdin"), request["given"])
         self.family = Family(self.number, self.pid)
         self.streams = {
             name: Output(guest, fd, limit, lambda name=name: self._feed(name), mode)
@@ -825,9 +912,18 @@ class Spawned:
         guest.jobs[self.number] = self
         guest.loop.on_exit(self.pid, self._exited)
 
-    def _on_pipes(self, argv, env, cwd, stdin, given):
+    def _on_pipes(
+        self,
+        argv: list[str],
+        env: Mapping[str, str],
+        cwd: str,
+        stdin: bool | None,
+        given: Sequence[int],
+    ) -> dict[str, int]:
         """On pipes of our own, or on those the host sent and reads itself."""
-        actions, near, far = [], [], []
+        actions: Actions = []
+        near: list[int] = []
+        far: list[int] = []
         try:
             for target, fd in enumerate(given, 1):
                 actions.append((os.POSIX_SPAWN_DUP2, fd, target))
@@ -847,7 +943,7 @@ class Spawned:
             for fd in near:
                 os.close(fd)
             if isinstance(error, OSError):
-                raise refused(error, argv[0])
+                raise refused(error, argv[0]) from error
             raise
         finally:
             for fd in far:
@@ -856,15 +952,17 @@ class Spawned:
             self.input = Input(self.guest, near[-1])
         return {} if given else {"stdout": near[0], "stderr": near[1]}
 
-    def _on_terminal(self, argv, env, cwd, size):
+    def _on_terminal(
+        self, argv: list[str], env: dict[str, str], cwd: str, size: Sequence[int]
+    ) -> dict[str, int]:
         try:
             master, slave = os.openpty()
         except OSError as error:
-            raise refused(error, "opening a terminal")
+            raise refused(error, "opening a terminal") from error
         try:
             set_terminal_size(master, size)
             # The first terminal a session leader opens becomes its controlling one.
-            actions = [
+            actions: Actions = [
                 (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0),
                 (os.POSIX_SPAWN_DUP2, 0, 1),
                 (os.POSIX_SPAWN_DUP2, 0, 2),
@@ -880,13 +978,13 @@ class Spawned:
         self.input = Input(self.guest, os.dup(master))
         return {"stdout": master}
 
-    def resize(self, size):
+    def resize(self, size: Sequence[int]) -> None:
         """A new size for its terminal."""
         if self._terminal is None or self.streams["stdout"].ended:
-            raise Refused("invalid", "process %d has no terminal" % self.number)
+            raise Refused("invalid", f"process {self.number} has no terminal")
         set_terminal_size(self._terminal, size)
 
-    def read(self, request):
+    def read(self, request: Head) -> None:
         """Answer an `output` request now, or when there is something to say."""
         name = request["stream"]
         waiting = self.readers[name]
@@ -896,12 +994,12 @@ class Spawned:
         if request in waiting and timeout is not None:
             self.guest.loop.after(timeout, lambda: self._overdue(name, request))
 
-    def _overdue(self, name, request):
+    def _overdue(self, name: str, request: Head) -> None:
         if request in self.readers[name]:
             self.readers[name].remove(request)
             self.guest.answer({"id": request["id"], "timed_out": True, "dropped": 0})
 
-    def _feed(self, name):
+    def _feed(self, name: str) -> None:
         stream = self.streams.get(name)
         waiting = self.readers[name]
         while waiting and (stream is None or stream.ended or stream.size):
@@ -911,7 +1009,7 @@ class Spawned:
             head = {"id": request["id"], "ended": not len(data), "dropped": dropped}
             self.guest.answer(head, data)
 
-    def wait(self, request):
+    def wait(self, request: Head) -> None:
         """Answer a `wait` request now, or when it ended."""
         timeout = request.get("timeout")
         if self.status is not None or timeout == 0:
@@ -921,16 +1019,16 @@ class Spawned:
         if timeout is not None:
             self.guest.loop.after(timeout, lambda: self._give_up(request))
 
-    def _give_up(self, request):
+    def _give_up(self, request: Head) -> None:
         if request in self.waiters:
             self.waiters.remove(request)
             self._tell(request)
 
-    def _tell(self, request):
+    def _tell(self, request: Head) -> None:
         code = None if self.status is None else exit_of(self.status)[0]
         self.guest.answer({"id": request["id"], "exit_code": code})
 
-    def abandon(self, request_id):
+    def abandon(self, request_id: int) -> bool:
         """A host's request for this process was cancelled; True if it was one of ours."""
         for waiting in (self.waiters, self.readers["stdout"], self.readers["stderr"]):
             for request in waiting:
@@ -940,29 +1038,29 @@ class Spawned:
                     return True
         return False
 
-    def _exited(self, status):
+    def _exited(self, status: int) -> None:
         self.status = status
         while self.waiters:
             self._tell(self.waiters.pop())
 
-    def kill(self):
+    def kill(self) -> None:
         """Kill everything it started."""
         self.family.kill(self.guest.others(self))
 
-    def close(self):
+    def close(self) -> None:
         """Kill it and let go of everything."""
         self.kill()
         for stream in self.streams.values():
             stream.close()
         if self.input is not None:
             self.input.close()
-        for name, waiting in self.readers.items():
+        for waiting in self.readers.values():
             while waiting:
                 self.guest.refuse(waiting.pop(), "no_such_process", "the process was closed")
         self.guest.jobs.pop(self.number, None)
 
 
-def _widen(fd):
+def _widen(fd: int) -> None:
     """A wider pipe means fewer wake-ups for a process that writes much."""
     import fcntl
 
@@ -972,7 +1070,7 @@ def _widen(fd):
         pass  # over the user's share of pipe memory: the usual size will do
 
 
-def set_terminal_size(fd, size):
+def set_terminal_size(fd: int, size: Sequence[int]) -> None:
     """Tell the kernel how large a terminal is; it sends SIGWINCH by itself."""
     import fcntl
     import termios
@@ -1072,22 +1170,24 @@ INTERRUPT_GRACE = 2.0
 class Kernel:
     """The stateful Python process: started when first needed, one piece of code at a time."""
 
-    def __init__(self, guest):
-        self._guest = guest
-        self._queue = collections.deque()
-        self._now = None
-        self._timer = None
-        self.pid = None
-        self.number = None
+    family: Family
 
-    def run(self, request, code):
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+        self._queue: collections.deque[tuple[Head, bytes]] = collections.deque()
+        self._now: Head | None = None
+        self._timer: Timer | None = None
+        self.pid: int | None = None
+        self.number = 0
+
+    def run(self, request: Head, code: bytes) -> None:
         """Queue code for the kernel; answers the request in its turn."""
         self._queue.append((request, code))
         self._next()
 
-    def interrupt(self):
+    def interrupt(self) -> bool:
         """SIGINT to the kernel and what it started; False if nothing runs."""
-        if self._now is None:
+        if self._now is None or self.pid is None:
             return False
         try:
             os.killpg(self.pid, signal.SIGINT)
@@ -1095,11 +1195,11 @@ class Kernel:
             return False
         return True
 
-    def restart(self):
+    def restart(self) -> None:
         """Kill it; the next code starts a new one."""
         self._stop("the kernel was restarted")
 
-    def cancel(self, request_id):
+    def cancel(self, request_id: int) -> bool:
         """The host gave up on a piece of code; True if it was one of ours."""
         for item in self._queue:
             if item[0]["id"] == request_id:
@@ -1111,14 +1211,16 @@ class Kernel:
             return True
         return False
 
-    def kill(self):
+    def kill(self) -> None:
         """Kill everything it started."""
         self.family.kill(self._guest.others(self))
 
-    def _start(self):
+    def _start(self) -> None:
         guest = self._guest
         ours, theirs = socket.socketpair()
-        actions, near, far = [(os.POSIX_SPAWN_DUP2, guest.null, 0)], [], []
+        actions: Actions = [(os.POSIX_SPAWN_DUP2, guest.null, 0)]
+        near: list[int] = []
+        far: list[int] = []
         self.number, env = guest.new_job({})
         try:
             for target in (1, 2):
@@ -1132,7 +1234,7 @@ class Kernel:
             try:
                 self.pid = spawn_program(argv, env, "/", actions)
             except Refused as error:
-                raise Refused("kernel_failed", "the Python kernel: %s" % error.message)
+                raise Refused("kernel_failed", f"the Python kernel: {error.message}") from error
         except BaseException:
             ours.close()
             for fd in near:
@@ -1153,7 +1255,7 @@ class Kernel:
         guest.loop.on_exit(self.pid, self._died)
         guest.jobs[self.number] = self
 
-    def _next(self):
+    def _next(self) -> None:
         if self._now is not None or not self._queue:
             return
         request, code = self._queue.popleft()
@@ -1177,17 +1279,17 @@ class Kernel:
         if timeout:
             self._timer = self._guest.loop.after(timeout, self._expire)
 
-    def _expire(self, timed_out=True):
+    def _expire(self, timed_out: bool = True) -> None:
         self._timed_out = timed_out
         self.interrupt()
         now = self._now
         self._guest.loop.after(INTERRUPT_GRACE, lambda: self._insist(now))
 
-    def _insist(self, request):
+    def _insist(self, request: Head | None) -> None:
         if self._now is request:
             self._stop("the code did not stop when interrupted")
 
-    def _heard(self, _events):
+    def _heard(self, _events: int) -> None:
         try:
             data = self._line.recv(262144)
         except BlockingIOError:
@@ -1207,10 +1309,12 @@ class Kernel:
         value = bytes(self._reply[KERNEL_REPLY.size : KERNEL_REPLY.size + value_size])
         failure = bytes(self._reply[KERNEL_REPLY.size + value_size : end])
         self._reply.clear()
-        self._answer(value if flags & 1 else None, failure if flags & 2 else None, False)
+        self._answer(self._now, value if flags & 1 else None, failure if flags & 2 else None, False)
 
-    def _answer(self, value, failure, restarted):
-        request, self._now = self._now, None
+    def _answer(
+        self, request: Head, value: bytes | None, failure: bytes | None, restarted: bool
+    ) -> None:
+        self._now = None
         if self._timer:
             self._timer.clear()
         self._out.drain()
@@ -1232,12 +1336,12 @@ class Kernel:
         self._guest.answer(head, b"".join((value or b"", out, err, failure or b"")))
         self._next()
 
-    def _died(self, status):
+    def _died(self, status: int) -> None:
         code, number = exit_of(status)
-        how = "killed by signal %d" % number if number else "it exited with %d" % code
-        self._stop("the kernel ended (%s); its variables are gone" % how)
+        how = f"killed by signal {number}" if number else f"it exited with {code}"
+        self._stop(f"the kernel ended ({how}); its variables are gone")
 
-    def _stop(self, reason):
+    def _stop(self, reason: str) -> None:
         """Whatever happened, this kernel is over."""
         if self.pid is None:
             return
@@ -1248,7 +1352,7 @@ class Kernel:
         self._line.close()
         self._writer.close()
         if self._now is not None:
-            self._answer(None, reason.encode(), True)
+            self._answer(self._now, None, reason.encode(), True)
         self._out.close()
         self._err.close()
 
@@ -1267,7 +1371,7 @@ KINDS = {
 }
 
 
-def describe(path, found, target):
+def describe(path: str, found: os.stat_result, target: str | None) -> Head:
     """One entry as the host wants it."""
     return {
         "path": path,
@@ -1279,7 +1383,7 @@ def describe(path, found, target):
     }
 
 
-def under(path, name):
+def under(path: str, name: str) -> str:
     """A name below a path, spelled as the caller spelled the path."""
     if path in (".", "./"):
         return name
@@ -1289,12 +1393,12 @@ def under(path, name):
 class Files:
     """Paths of this sandbox. ``confined``: nothing outside the root can be named or reached."""
 
-    def __init__(self, root, workdir):
+    def __init__(self, root: str, workdir: str) -> None:
         self.confined = root != "/"
         self._root, self._workdir = root, workdir
         self._root_fd = os.open(root, os.O_PATH | os.O_DIRECTORY) if self.confined else -1
 
-    def _below(self, path):
+    def _below(self, path: str) -> str:
         """A path relative to the root (confined) or absolute (not)."""
         if not self.confined:
             return path if path.startswith("/") else os.path.join(self._workdir, path)
@@ -1302,9 +1406,9 @@ class Files:
             return path
         if path == self._root or path.startswith(self._root + "/"):
             return path[len(self._root) :].lstrip("/") or "."
-        raise Refused("path_escape", "%s is outside of the working folder %s" % (path, self._root))
+        raise Refused("path_escape", f"{path} is outside of the working folder {self._root}")
 
-    def open(self, path, flags, mode=0o666):
+    def open(self, path: str, flags: int, mode: int = 0o666) -> int:
         """Open by path: never blocks on a FIFO, never takes a terminal, never leaves the root."""
         flags |= os.O_CLOEXEC
         if not flags & os.O_PATH:  # openat2 refuses flags that mean nothing with this one
@@ -1314,14 +1418,14 @@ class Files:
                 return open_beneath(self._root_fd, self._below(path), flags, mode)
             return os.open(self._below(path), flags, mode)
         except OSError as error:
-            raise refused(error, path)
+            raise refused(error, path) from error
 
-    def parent(self, path):
+    def parent(self, path: str) -> tuple[int, str]:
         """(descriptor of the folder, name in it) for a path that is about to change."""
         below = self._below(path).rstrip("/")
         folder, name = os.path.split(below)
         if name in ("", ".", ".."):
-            raise Refused("invalid", "%s is the root, or ends in dots" % path)
+            raise Refused("invalid", f"{path} is the root, or ends in dots")
         folder = folder or ("." if self.confined else "/")
         try:
             if self.confined:
@@ -1329,10 +1433,10 @@ class Files:
             else:
                 fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise refused(error, path)
+            raise refused(error, path) from error
         return fd, name
 
-    def regular(self, path):
+    def regular(self, path: str) -> tuple[int, os.stat_result]:
         """A readable descriptor of a regular file, and its stat."""
         fd = self.open(path, os.O_RDONLY)
         found = os.fstat(fd)
@@ -1340,15 +1444,15 @@ class Files:
             return fd, found
         os.close(fd)
         if stat.S_ISDIR(found.st_mode):
-            raise Refused("is_directory", "%s is a folder" % path)
-        raise Refused("not_a_file", "%s is not a regular file" % path)
+            raise Refused("is_directory", f"{path} is a folder")
+        raise Refused("not_a_file", f"{path} is not a regular file")
 
-    def is_workdir(self, path):
+    def is_workdir(self, path: str) -> bool:
         """Whether a path names the working folder or one it lies in."""
         here = os.path.normpath(os.path.join(self._workdir, path))
-        return here == "/" or self._workdir == here or self._workdir.startswith(here + "/")
+        return here in ("/", self._workdir) or self._workdir.startswith(here + "/")
 
-    def make_folders(self, path):
+    def make_folders(self, path: str) -> None:
         """mkdir -p, step by step below the root."""
         try:
             os.close(self.open(path, os.O_PATH | os.O_DIRECTORY))
@@ -1365,7 +1469,7 @@ class Files:
         except FileExistsError:
             pass
         except OSError as error:
-            raise refused(error, path)
+            raise refused(error, path) from error
         finally:
             os.close(fd)
 
@@ -1373,12 +1477,13 @@ class Files:
 class Draft:
     """A file being written: beside its place until it is whole, then renamed into it."""
 
-    def __init__(self, files, request):
-        path, self._mode = request["path"], request["mode"]
+    def __init__(self, files: Files, request: Head) -> None:
+        path: str = request["path"]
+        self._mode: str = request["mode"]
         self._path = path
         permissions = request.get("permissions")
         if path.endswith("/"):
-            raise Refused("is_directory", "%s names a folder" % path)
+            raise Refused("is_directory", f"{path} names a folder")
         above = os.path.dirname(path)
         if above:
             try:
@@ -1390,37 +1495,38 @@ class Draft:
                 self._folder, self._name = files.parent(path)
         else:
             self._folder, self._name = files.parent(path)
-        self._temporary = None
+        self._temporary: str | None = None
         try:
             self._fd = self._begin(files, path, permissions)
         except OSError as error:
             os.close(self._folder)
-            raise refused(error, path)
+            raise refused(error, path) from error
         except BaseException:
             os.close(self._folder)
             raise
 
-    def _begin(self, files, path, permissions):
+    def _begin(self, files: Files, path: str, permissions: int | None) -> int:
+        found: os.stat_result | None
         try:
             found = os.lstat(self._name, dir_fd=self._folder)
         except FileNotFoundError:
             found = None
         if found is not None and stat.S_ISDIR(found.st_mode):
-            raise Refused("is_directory", "%s is a folder" % path)
+            raise Refused("is_directory", f"{path} is a folder")
         if found is not None and self._mode == "create":
-            raise Refused("exists", "%s exists already" % path)
+            raise Refused("exists", f"{path} exists already")
         link = found is not None and stat.S_ISLNK(found.st_mode)
         if found is not None and not link and not stat.S_ISREG(found.st_mode):
-            raise Refused("not_a_file", "%s is not a regular file" % path)
+            raise Refused("not_a_file", f"{path} is not a regular file")
         if self._mode == "append" or link or (found is not None and found.st_nlink > 1):
             # Through the link or into the shared inode: a rename would cut it off.
             how = os.O_APPEND if self._mode == "append" else os.O_TRUNC
             fd = files.open(path, os.O_WRONLY | os.O_CREAT | how)
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
-                raise Refused("not_a_file", "%s is not a regular file" % path)
+                raise Refused("not_a_file", f"{path} is not a regular file")
         else:
-            self._temporary = ".podbot-%d-%x" % (os.getpid(), time.monotonic_ns())
+            self._temporary = f".podbot-{os.getpid()}-{time.monotonic_ns():x}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(self._temporary, flags, 0o666, dir_fd=self._folder)
             if permissions is None and found is not None:
@@ -1429,16 +1535,16 @@ class Draft:
             os.fchmod(fd, permissions & 0o7777)
         return fd
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         """Add bytes."""
         view = memoryview(data)
         try:
-            while len(view):
+            while view:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
-            raise refused(error, self._path)
+            raise refused(error, self._path) from error
 
-    def finish(self):
+    def finish(self) -> None:
         """Put it in its place."""
         try:
             if self._temporary is not None:
@@ -1460,11 +1566,11 @@ class Draft:
                     )
                 self._temporary = None
         except OSError as error:
-            raise refused(error, self._path)
+            raise refused(error, self._path) from error
         finally:
             self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Let go; what is not finished is thrown away."""
         if self._temporary is not None:
             try:
@@ -1481,16 +1587,16 @@ class Draft:
 class Reading:
     """A large file being read in parts."""
 
-    def __init__(self, fd, offset):
+    def __init__(self, fd: int, offset: int) -> None:
         self._fd, self._offset = fd, offset
 
-    def read(self, size):
+    def read(self, size: int) -> bytes:
         """The next bytes."""
         data = os.pread(self._fd, min(size, MAX_PAYLOAD), self._offset)
         self._offset += len(data)
         return data
 
-    def close(self):
+    def close(self) -> None:
         """Let go."""
         close_quietly(self._fd)
 
@@ -1498,23 +1604,23 @@ class Reading:
 class Spool:
     """Bytes for a later request that are too many for one frame."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.data = bytearray()
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         """Add bytes."""
         if len(self.data) + len(data) > SPOOL_LIMIT:
-            raise Refused("too_large", "more than %d bytes of input" % SPOOL_LIMIT)
+            raise Refused("too_large", f"more than {SPOOL_LIMIT} bytes of input")
         self.data += data
 
-    def close(self):
+    def close(self) -> None:
         """Nothing to let go of."""
 
 
 OPEN_FOLDERS = 64
 
 
-def remove_tree(folder, name):
+def remove_tree(folder: int, name: str) -> None:
     """rm -rf by descriptor: follows no link, and neither depth nor modes stop it."""
     inside = []  # the folders we are in, outermost first
     try:
@@ -1603,14 +1709,14 @@ class _Removal:
 # --- Searching
 
 
-def glob_matcher(pattern):
+def glob_matcher(pattern: str) -> Matcher:
     """A function that tells whether a relative path matches.
 
     ``*`` and ``?`` stay within a name, ``**`` as a whole segment crosses any number of folders.
     """
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     if not parts or ".." in parts:
-        raise Refused("bad_pattern", "%r is not a pattern below the folder" % pattern)
+        raise Refused("bad_pattern", f"{pattern!r} is not a pattern below the folder")
     expression = ""
     for index, part in enumerate(parts):
         last = index == len(parts) - 1
@@ -1621,7 +1727,7 @@ def glob_matcher(pattern):
     return re.compile(expression + r"\Z", re.DOTALL).match
 
 
-def _segment(part):
+def _segment(part: str) -> str:
     out, index = "", 0
     while index < len(part):
         char = part[index]
@@ -1642,14 +1748,14 @@ def _segment(part):
             inside = inside[1:] if negated else inside
             inside = inside.replace("[", r"\[").replace("^", r"\^").replace("&", r"\&")
             inside = inside.replace("~", r"\~").replace("|", r"\|")
-            out += "[^/%s]" % inside if negated else "(?!/)[%s]" % inside
+            out += f"[^/{inside}]" if negated else f"(?!/)[{inside}]"
             index = end + 1
         else:
             out += re.escape(char)
     return out
 
 
-def walk(fd, prefix=""):
+def walk(fd: int, prefix: str = "") -> Iterator[Entry]:
     """(relative path, stat, open parent) of everything below a folder, links not followed."""
     with os.scandir(fd) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
@@ -1666,13 +1772,12 @@ def walk(fd, prefix=""):
             except OSError:
                 continue  # not ours to read, or gone
             try:
-                for item in walk(below, prefix + entry.name + "/"):
-                    yield item
+                yield from walk(below, prefix + entry.name + "/")
             finally:
                 os.close(below)
 
 
-def matching_lines(expression, fd, most):
+def matching_lines(expression: re.Pattern[str], fd: int, most: int) -> list[tuple[int, str]]:
     """[(line number, line)] of a file's lines that match; nothing for a binary file."""
     with os.fdopen(os.dup(fd), "rb") as file:
         head = file.read(BINARY_PROBE)
@@ -1697,14 +1802,14 @@ def matching_lines(expression, fd, most):
 _FOLDS = {"i": "[iI\u0130\u0131]", "s": "[sS\u017f]", "k": "[kK\u212a]"}
 
 
-def rg_pattern(pattern, ignore_case):
+def rg_pattern(pattern: str, ignore_case: bool) -> tuple[str, Check] | None:
     """The same pattern for ripgrep, or None where the two engines may read it differently.
 
     Gives (text, check): with ``check`` "none" ripgrep's lines are the answer; with "wide" those
     with a byte beyond ASCII, and with "all" every line, must be matched once more by Python.
     """
     try:
-        parser = re._parser if hasattr(re, "_parser") else __import__("sre_parse")
+        parser = getattr(re, "_parser", None) or __import__("sre_parse")
         tree = parser.parse(pattern)
         flags = tree.state.flags
         ignore_case = ignore_case or bool(flags & re.IGNORECASE)
@@ -1725,25 +1830,25 @@ class _Translator:
 
     ANY = r"(?:.|(?-u:[\x80-\xff]))"
     WIDE = r"[^\x00-\x7f]|(?-u:[\x80-\xff])"
-    CATEGORIES = {
+    CATEGORIES: ClassVar[dict[str, str]] = {
         "CATEGORY_DIGIT": "[0-9]", "CATEGORY_NOT_DIGIT": "[^0-9]",
         "CATEGORY_WORD": "[0-9A-Za-z_]", "CATEGORY_NOT_WORD": "[^0-9A-Za-z_]",
         "CATEGORY_SPACE": r"[\t\x0b\x0c\r\x1c-\x1f ]",
         "CATEGORY_NOT_SPACE": r"[^\t\x0b\x0c\r\x1c-\x1f ]",
     }  # fmt: skip
 
-    def __init__(self, ignore_case):
+    def __init__(self, ignore_case: bool) -> None:
         self._fold = ignore_case
-        self.check = "wide" if ignore_case else "none"
+        self.check: Check = "wide" if ignore_case else "none"
 
-    def _wide(self):
+    def _wide(self) -> None:
         if self.check == "none":
             self.check = "wide"
 
-    def sequence(self, items):
+    def sequence(self, items: Iterable[tuple[object, Any]]) -> str:
         return "".join(self._item(str(op), value) for op, value in items)
 
-    def _item(self, op, value):
+    def _item(self, op: str, value: Any) -> str:
         if op == "LITERAL":
             return self._literal(value)
         if op == "ANY":
@@ -1753,30 +1858,30 @@ class _Translator:
             self._wide()
             if self._fold:
                 raise _Different
-            return "(?:[^%s]|%s)" % (self._escape(value), self.WIDE)
+            return f"(?:[^{self._escape(value)}]|{self.WIDE})"
         if op == "IN":
             return self._set(value)
         if op == "BRANCH":
-            return "(?:%s)" % "|".join(self.sequence(branch) for branch in value[1])
+            return "(?:" + "|".join(self.sequence(branch) for branch in value[1]) + ")"
         if op == "SUBPATTERN":
             _, add, remove, inner = value
             if add or remove:
                 raise _Different
-            return "(?:%s)" % self.sequence(inner)
+            return f"(?:{self.sequence(inner)})"
         if op in ("MAX_REPEAT", "MIN_REPEAT"):
             return self._repeat(*value)
         if op == "AT":
             return self._anchor(str(value))
         raise _Different
 
-    def _repeat(self, low, high, inner):
+    def _repeat(self, low: int, high: int, inner: Iterable[tuple[object, Any]]) -> str:
         text = self.sequence(inner)
-        high = None if str(high) == "MAXREPEAT" else high
-        if low > 1000 or (high or 0) > 1000 or not text:
+        most = None if str(high) == "MAXREPEAT" else high
+        if low > 1000 or (most or 0) > 1000 or not text:
             raise _Different
-        return "(?:%s){%d,%s}" % (text, low, "" if high is None else high)
+        return f"(?:{text}){{{low},{'' if most is None else most}}}"
 
-    def _anchor(self, where):
+    def _anchor(self, where: str) -> str:
         if where in ("AT_BEGINNING", "AT_BEGINNING_STRING"):
             return "^"
         if where in ("AT_END", "AT_END_STRING"):
@@ -1786,7 +1891,7 @@ class _Translator:
             return "(?:)"
         raise _Different
 
-    def _literal(self, value):
+    def _literal(self, value: int) -> str:
         char = chr(value)
         if char == "\n" or 0xD800 <= value <= 0xDFFF:
             raise _Different
@@ -1796,16 +1901,17 @@ class _Translator:
             return _FOLDS.get(char.lower(), self._escape(value))
         return self._escape(value)
 
-    def _escape(self, value):
+    def _escape(self, value: int) -> str:
         char = chr(value)
         if char.isalnum() and value < 128:
             return char
         if value == 10 or 0xD800 <= value <= 0xDFFF:
             raise _Different
-        return r"\x{%x}" % value
+        return rf"\x{{{value:x}}}"
 
-    def _set(self, items):
-        negated, singles, wide = False, "", []
+    def _set(self, items: Iterable[tuple[object, Any]]) -> str:
+        negated, singles = False, ""
+        wide: list[str] = []
         for op, value in items:
             name = str(op)
             if name == "NEGATE":
@@ -1827,12 +1933,12 @@ class _Translator:
             raise _Different
         if negated:
             self._wide()
-            return "(?:[^%s]|%s)" % (singles, self.WIDE)
-        options = (["[%s]" % singles] if singles else []) + wide
+            return f"(?:[^{singles}]|{self.WIDE})"
+        options = ([f"[{singles}]"] if singles else []) + wide
         if wide:
             self._wide()
             options.append(self.WIDE)
-        return "(?:%s)" % "|".join(options)
+        return "(?:" + "|".join(options) + ")"
 
 
 RG_FLAGS = (
@@ -1845,17 +1951,19 @@ PLAIN_GLOB = re.compile(r"[A-Za-z0-9_./*-]+\Z")
 class Ripgrep:
     """One search by rg in a folder, its output turned into the answer."""
 
-    def __init__(self, guest, request, folder_fd, translated):
+    def __init__(
+        self, guest: Guest, request: Head, folder_fd: int, rg: str, translated: tuple[str, Check]
+    ) -> None:
         self._guest, self._request = guest, request
+        self._rg = rg
         self._folder = folder_fd
         self._pattern, self._check = translated
         self._sorted = False
-        self._job = None
         self._begin()
 
-    def _begin(self):
+    def _begin(self) -> None:
         request = self._request
-        argv = [self._guest.rg] + list(RG_FLAGS)
+        argv = [self._rg, *RG_FLAGS]
         if request["ignore_case"]:
             argv.append("--ignore-case")
         glob = request["glob"]
@@ -1869,16 +1977,16 @@ class Ripgrep:
             "max_output": SEARCH_OUTPUT_LIMIT,
             "timeout": request["timeout"],
         }
-        self._job = Searching(self._guest, inner, argv, self._folder, self)
+        Searching(self._guest, inner, argv, self._folder, self)
 
-    def done(self, job):
+    def done(self, job: Searching, status: int) -> None:
         """rg ended: answer, or look again in another way."""
         guest, request = self._guest, self._request
         if job.timed_out or job.cancelled:
             self._close()
             guest.refuse(request, "timeout", "the search took longer than its time limit")
             return
-        code, _ = exit_of(job.status)
+        code, _ = exit_of(status)
         if job.out.lost and not self._sorted:
             self._sorted = True  # too much to sort here: let rg bring it in order, and cut
             self._begin()
@@ -1903,32 +2011,34 @@ class Ripgrep:
             guest.answer(head, json.dumps(body).encode("ascii"))
         self._close()
 
-    def _verified(self, folder, rows, cut):
+    def _verified(self, folder: int, rows: list[Row], cut: bool) -> Answer:
         expression = compile_search(self._request)
-        kept = []
-        for row in rows:
-            if self._check == "wide" and row[2].isascii():
-                kept.append(row)
-            elif expression.search(row[2].decode("utf-8", "surrogateescape")):
-                kept.append(row)
+        kept = [
+            row
+            for row in rows
+            if (self._check == "wide" and row[2].isascii())
+            or expression.search(row[2].decode("utf-8", "surrogateescape"))
+        ]
         body, truncated = rank(folder, kept, self._request, self._request["max_matches"])
         return {"truncated": truncated or cut}, json.dumps(body).encode("ascii")
 
-    def _close(self):
+    def _close(self) -> None:
         os.close(self._folder)
 
 
 class Searching(Exec):
     """rg as a job: like a command, but its end goes to the search."""
 
-    def __init__(self, guest, request, argv, folder_fd, search):
+    def __init__(
+        self, guest: Guest, request: Head, argv: list[str], folder_fd: int, search: Ripgrep
+    ) -> None:
         self._search = search
         env = {"PATH": "/usr/bin:/bin"}
         super().__init__(guest, request, argv, env, folder_fd, b"")
 
-    def finish(self):
+    def finish(self) -> None:
         """Hand over instead of answering."""
-        if self._finished:
+        if self._finished or self.status is None:
             return
         self._finished = True
         if self.timer:
@@ -1936,12 +2046,13 @@ class Searching(Exec):
         self.guest.jobs.pop(self.number, None)
         self.out.close()
         self.err.close()
-        self._search.done(self)
+        self._search.done(self, self.status)
 
 
-def parse_rg(data, complete):
+def parse_rg(data: bytes, complete: bool) -> list[Row]:
     """[(path, number, line as bytes)] from rg's output (path NUL number : line)."""
-    rows, start = [], 0
+    rows: list[Row] = []
+    start = 0
     end = len(data) if complete else data.rfind(b"\n") + 1
     while start < end:
         middle = data.find(b"\0", start, end)
@@ -1956,13 +2067,13 @@ def parse_rg(data, complete):
     return rows
 
 
-def rank(folder, rows, request, most):
+def rank(folder: int, rows: list[Row], request: Head, most: int) -> tuple[list[Found], bool]:
     """Sort, drop binary files and what the glob leaves out, cut; gives (rows, truncated)."""
-    by_file = {}
+    by_file: dict[bytes, list[tuple[int, bytes]]] = {}
     for path, number, line in rows:
         by_file.setdefault(path[2:] if path.startswith(b"./") else path, []).append((number, line))
     matches = glob_matcher(request["glob"]) if request["glob"] else None
-    found = []
+    found: list[Found] = []
     for path in sorted(by_file, key=lambda name: name.split(b"/")):
         name = os.fsdecode(path)
         if matches is not None and not matches(name):
@@ -1971,15 +2082,14 @@ def rank(folder, rows, request, most):
             continue
         shown = under(request["path"], name)
         for number, line in by_file[path]:
-            if line.endswith(b"\r"):
-                line = line[:-1]
-            found.append((shown, number, line.decode("utf-8", "surrogateescape")))
+            whole = line[:-1] if line.endswith(b"\r") else line
+            found.append((shown, number, whole.decode("utf-8", "surrogateescape")))
         if len(found) > most:
             break
     return found[:most], len(found) > most
 
 
-def _is_binary(folder, path):
+def _is_binary(folder: int, path: bytes) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:
@@ -1992,12 +2102,12 @@ def _is_binary(folder, path):
         os.close(fd)
 
 
-def compile_search(request):
+def compile_search(request: Head) -> re.Pattern[str]:
     """The regular expression of a search."""
     return re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
 
 
-def search_python(fd, request):
+def search_python(fd: int, request: Head) -> Answer:
     """The search by Python alone: a folder or one file. Runs in a worker."""
     expression = compile_search(request)
     most = request["max_matches"]
@@ -2034,17 +2144,16 @@ def search_python(fd, request):
 class Worker:
     """A fork of the guest that does one long thing and reports through a pipe."""
 
-    def __init__(self, guest, request, work):
+    def __init__(self, guest: Guest, request: Head, work: Callable[[], Answer]) -> None:
         self._guest, self.request = guest, request
-        self.status = None
         self.number, _ = guest.new_job({})
         read, write = os.pipe()
         try:
             pid = os.fork()
-        except OSError:
+        except OSError as error:
             os.close(read)
             os.close(write)
-            raise Refused("out_of_processes", "no room for another process")
+            raise Refused("out_of_processes", "no room for another process") from error
         if pid == 0:
             os.close(read)
             self._work(work, write)
@@ -2059,7 +2168,7 @@ class Worker:
         guest.loop.on_exit(pid, self._exited)
 
     @staticmethod
-    def _work(work, write):
+    def _work(work: Callable[[], Answer], write: int) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -2074,27 +2183,27 @@ class Worker:
                 head, payload = {"error": {"kind": "limit", "message": "out of memory"}}, b""
             body = json.dumps(head).encode("ascii")
             view = memoryview(HEADER.pack(len(body), len(payload)) + body + payload)
-            while len(view):
+            while view:
                 view = view[os.write(write, view) :]
         finally:
             os._exit(0)
 
-    def _expired(self):
+    def _expired(self) -> None:
         self._expired_already = True
         self.kill()
 
-    def cancel(self):
+    def cancel(self) -> None:
         """The host gave up on this."""
         self.kill()
 
-    def kill(self):
+    def kill(self) -> None:
         """Kill the worker."""
         try:
             os.kill(self.pid, signal.SIGKILL)
         except OSError:
             pass  # gone meanwhile
 
-    def _exited(self, status):
+    def _exited(self, status: int) -> None:
         self._out.drain()
         self._out.close()
         self._guest.jobs.pop(self.number, None)
@@ -2117,34 +2226,36 @@ class Worker:
 class Guest:
     """Everything one sandbox knows, and the requests it answers."""
 
-    def __init__(self, in_fd, out_fd):
+    files: Files
+
+    def __init__(self, in_fd: int, out_fd: int) -> None:
         self.loop = Loop()
         self.wire = Wire(self.loop, in_fd, out_fd, self._request, self._ended)
         self.null = os.open(os.devnull, os.O_RDWR)
-        self.jobs = {}
-        self._handles = {}
-        self._drains = collections.deque()
+        self.jobs: dict[int, Job] = {}
+        self._handles: dict[int, Draft | Reading | Spool] = {}
+        self._drains: collections.deque[Output] = collections.deque()
         self._last = 0
         self.kernel = Kernel(self)
-        self.files = None
-        self.workdir, self.python, self.rg = "/", sys.executable, None
-        self._environment = {}
+        self.workdir, self.python = "/", sys.executable
+        self.rg: str | None = None
+        self._environment: dict[str, str] = {}
 
-    def serve(self):
+    def serve(self) -> None:
         """Until the host hangs up; then nothing of this sandbox is left."""
         self.loop.run()
 
-    def answer(self, head, payload=b""):
+    def answer(self, head: Head, payload: Bytes = b"") -> None:
         """Reply to a request."""
         self.wire.send(head, payload)
 
-    def refuse(self, request, kind, message):
+    def refuse(self, request: Head, kind: str, message: str) -> None:
         """Reply that it cannot be done; request 0 (a cancellation) is never answered."""
         if request.get("id"):
             error = {"kind": kind, "message": message}
             self.wire.send({"id": request["id"], "error": error})
 
-    def new_job(self, env):
+    def new_job(self, env: Mapping[str, str] | None) -> tuple[int, dict[str, str]]:
         """A number for something about to start, and its environment, which carries it."""
         self._last += 1
         whole = dict(self._environment)
@@ -2153,19 +2264,19 @@ class Guest:
         whole[JOB_VARIABLE] = str(self._last)
         return self._last, whole
 
-    def others(self, job):
-        """The jobs that must survive when this one is killed."""
+    def others(self, job: Job) -> set[int | None]:
+        """The pids of the jobs that must survive when this one is killed."""
         pids = {other.pid for other in self.jobs.values() if other is not job}
-        return Others(pids | {self.kernel.pid} if job is not self.kernel else pids)
+        return pids | {self.kernel.pid} if job is not self.kernel else pids
 
-    def in_worker(self, request, work):
+    def in_worker(self, request: Head, work: Callable[[], Answer]) -> None:
         """Answer a request from a fork: ``work()`` gives (head, payload) or raises."""
         try:
             Worker(self, request, work)
         except Refused as error:
             self.refuse(request, error.kind, error.message)
 
-    def drain_on(self, stream):
+    def drain_on(self, stream: Output) -> None:
         """An ended command's stream that something else still writes to."""
         if stream.ended:
             return
@@ -2174,17 +2285,18 @@ class Guest:
         if len(self._drains) > KEPT_DRAINS:
             self._drains.popleft().close()
 
-    def _ended(self):
+    def _ended(self) -> None:
         """The host hung up, or cannot be understood: end everything."""
         self.loop.running = False
 
-    def _request(self, head, payload):
-        operation = self._OPERATIONS.get(head.get("op"))
+    def _request(self, head: Head, payload: bytes) -> None:
+        name = head.get("op")
+        operation = self._OPERATIONS.get(name)
         count = head.get("descriptors", 0)
         head["given"] = [self.wire.descriptors.popleft() for _ in range(count)]
         try:
             if operation is None:
-                raise Refused("unsupported", "this guest does not know %r" % head.get("op"))
+                raise Refused("unsupported", f"this guest does not know {name!r}")
             operation(self, head, payload)
         except Refused as error:
             self.refuse(head, error.kind, error.message)
@@ -2194,19 +2306,19 @@ class Guest:
         except MemoryError:
             self.refuse(head, "limit", "the guest is out of memory")
         except Exception as error:  # a bug here must not take the whole sandbox down
-            self.refuse(head, "io", "guest error: %s: %s" % (type(error).__name__, error))
+            self.refuse(head, "io", f"guest error: {type(error).__name__}: {error}")
         finally:
             for fd in head["given"]:
                 os.close(fd)
 
     # What follows is one method a request, in the order of ops.py.
 
-    def _init(self, head, _):
+    def _init(self, head: Head, _: bytes) -> None:
         self.configure(head)
-        version = "%d.%d.%d" % sys.version_info[:3]
+        version = ".".join(map(str, sys.version_info[:3]))
         self.answer({"id": head["id"], "protocol": PROTOCOL, "python": version})
 
-    def configure(self, head):
+    def configure(self, head: Head) -> None:
         """Take in what the launcher decided: folders, environment, programs, limits."""
         self.workdir = head["workdir"]
         self.files = Files(head.get("root", "/"), self.workdir)
@@ -2217,88 +2329,91 @@ class Guest:
         for name, value in head.get("rlimits", {}).items():
             which = getattr(resource, name)
             _, hard = resource.getrlimit(which)
-            if hard != resource.RLIM_INFINITY:
-                value = min(value, hard)
-            resource.setrlimit(which, (value, value))
+            most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(which, (most, most))
         if head.get("subreaper"):
             LIBC.become_subreaper()
 
-    def _cancel(self, head, _):
+    def _cancel(self, head: Head, _: bytes) -> None:
         target = head["target"]
         for job in list(self.jobs.values()):
             if isinstance(job, Spawned):
                 if job.abandon(target):
                     return
-            elif job is not self.kernel and job.request["id"] == target:
+            elif isinstance(job, (Exec, Worker)) and job.request["id"] == target:
                 job.cancel()
                 return
         self.kernel.cancel(target)
 
-    def _cwd(self, head):
+    def _cwd(self, head: Head) -> str:
         cwd = head.get("cwd")
         return self.workdir if cwd is None else os.path.join(self.workdir, cwd)
 
-    def _spooled(self, head, name, payload):
+    def _spooled(self, head: Head, name: str, payload: bytes) -> bytes:
         handle = head.get(name)
         return payload if handle is None else bytes(self._taken(handle, Spool).data)
 
-    def _exec(self, head, payload):
+    def _exec(self, head: Head, payload: bytes) -> None:
         stdin = self._spooled(head, "stdin_handle", payload)
         Exec(self, head, head["argv"], head.get("env"), self._cwd(head), stdin)
 
-    def _spawn(self, head, _):
-        ended = [job for job in self.jobs.values() if isinstance(job, Spawned) and job.status is not None]
+    def _spawn(self, head: Head, _: bytes) -> None:
+        ended = [
+            job for job in self.jobs.values() if isinstance(job, Spawned) and job.status is not None
+        ]
         for job in ended[: max(0, len(ended) - KEPT_PROCESSES)]:
             job.close()
         job = Spawned(self, head, head["argv"], head.get("env"), self._cwd(head))
         self.answer({"id": head["id"], "process": job.number})
 
-    def _process(self, head):
-        job = self.jobs.get(head["process"])
+    def _process(self, head: Head) -> Spawned:
+        number: int = head["process"]
+        job = self.jobs.get(number)
         if not isinstance(job, Spawned):
-            raise Refused("no_such_process", "there is no process %d" % head["process"])
+            raise Refused("no_such_process", f"there is no process {number}")
         return job
 
-    def _output(self, head, _):
+    def _output(self, head: Head, _: bytes) -> None:
         self._process(head).read(head)
 
-    def _input(self, head, payload):
+    def _input(self, head: Head, payload: bytes) -> None:
         process = self._process(head)
         if process.input is None or process.input.closed:
             if head.get("close") and not payload:
                 self.answer({"id": head["id"]})
                 return
-            raise Refused("io", "stdin of process %d is closed" % process.number)
+            raise Refused("io", f"stdin of process {process.number} is closed")
 
-        def done(error):
+        def done(error: OSError | None) -> None:
             if error is None:
                 self.answer({"id": head["id"]})
             else:
-                self.refuse(head, "io", "stdin of process %d is closed" % process.number)
+                self.refuse(head, "io", f"stdin of process {process.number} is closed")
 
         process.input.put(payload, done, close=bool(head.get("close")))
 
-    def _wait(self, head, _):
+    def _wait(self, head: Head, _: bytes) -> None:
         self._process(head).wait(head)
 
-    def _signal(self, head, _):
+    def _signal(self, head: Head, _: bytes) -> None:
         process = self._process(head)
+        number = head["signal"]
         if process.status is None:
             try:
-                (os.killpg if head.get("group") else os.kill)(process.pid, head["signal"])
+                (os.killpg if head.get("group") else os.kill)(process.pid, number)
             except (OSError, ValueError) as error:
-                raise Refused("invalid", "signal %r: %s" % (head["signal"], error))
+                raise Refused("invalid", f"signal {number!r}: {error}") from error
         self.answer({"id": head["id"]})
 
-    def _resize(self, head, _):
+    def _resize(self, head: Head, _: bytes) -> None:
         self._process(head).resize(head["terminal"])
         self.answer({"id": head["id"]})
 
-    def _forget(self, head, _):
+    def _forget(self, head: Head, _: bytes) -> None:
         self._process(head).close()
         self.answer({"id": head["id"]})
 
-    def _processes(self, head, _):
+    def _processes(self, head: Head, _: bytes) -> None:
         found = [
             {
                 "process": job.number,
@@ -2310,35 +2425,35 @@ class Guest:
         ]
         self.answer({"id": head["id"]}, json.dumps(found).encode("ascii"))
 
-    def _python(self, head, payload):
+    def _python(self, head: Head, payload: bytes) -> None:
         self.kernel.run(head, self._spooled(head, "code_handle", payload))
 
-    def _python_interrupt(self, head, _):
+    def _python_interrupt(self, head: Head, _: bytes) -> None:
         self.answer({"id": head["id"], "interrupted": self.kernel.interrupt()})
 
-    def _python_restart(self, head, _):
+    def _python_restart(self, head: Head, _: bytes) -> None:
         self.kernel.restart()
         self.answer({"id": head["id"]})
 
-    def _keep(self, thing):
+    def _keep(self, thing: Draft | Reading | Spool) -> int:
         self._last += 1
         self._handles[self._last] = thing
         return self._last
 
-    def _taken(self, handle, cls):
+    def _taken(self, handle: int, cls: type[Kept]) -> Kept:
         thing = self._handles.pop(handle, None)
         if not isinstance(thing, cls):
             raise Refused("invalid", "there is no such handle")
         return thing
 
-    def _stdin_open(self, head, payload):
+    def _stdin_open(self, head: Head, payload: bytes) -> None:
         spool = Spool()
         spool.write(payload)
         self.answer({"id": head["id"], "handle": self._keep(spool)})
 
-    def _handle_write(self, head, payload):
+    def _handle_write(self, head: Head, payload: bytes) -> None:
         thing = self._handles.get(head["handle"])
-        if thing is None:
+        if not isinstance(thing, (Draft, Spool)):
             raise Refused("invalid", "there is no such handle")
         try:
             thing.write(payload)
@@ -2347,20 +2462,22 @@ class Guest:
             raise
         self.answer({"id": head["id"]})
 
-    def _handle_read(self, head, _):
+    def _handle_read(self, head: Head, _: bytes) -> None:
         reading = self._handles.get(head["handle"])
+        if not isinstance(reading, Reading):
+            raise Refused("invalid", "there is no such handle")
         data = reading.read(head["size"])
         if not data:
             self._handles.pop(head["handle"]).close()
         self.answer({"id": head["id"]}, data)
 
-    def _handle_close(self, head, _):
+    def _handle_close(self, head: Head, _: bytes) -> None:
         thing = self._handles.pop(head["handle"], None)
         if thing is not None:
             thing.close()
         self.answer({"id": head["id"]})
 
-    def _read(self, head, _):
+    def _read(self, head: Head, _: bytes) -> None:
         fd, found = self.files.regular(head["path"])
         reading = Reading(fd, head["offset"])
         try:
@@ -2375,7 +2492,7 @@ class Guest:
             reading.close()
         self.answer(reply, data)
 
-    def _write(self, head, payload):
+    def _write(self, head: Head, payload: bytes) -> None:
         draft = Draft(self.files, head)
         try:
             draft.write(payload)
@@ -2385,7 +2502,7 @@ class Guest:
             raise
         self.answer({"id": head["id"]})
 
-    def _write_open(self, head, payload):
+    def _write_open(self, head: Head, payload: bytes) -> None:
         draft = Draft(self.files, head)
         try:
             draft.write(payload)
@@ -2394,23 +2511,23 @@ class Guest:
             raise
         self.answer({"id": head["id"], "handle": self._keep(draft)})
 
-    def _write_done(self, head, _):
+    def _write_done(self, head: Head, _: bytes) -> None:
         self._taken(head["handle"], Draft).finish()
         self.answer({"id": head["id"]})
 
-    def _edit(self, head, payload):
-        path = head["path"]
+    def _edit(self, head: Head, payload: bytes) -> None:
+        path, most = head["path"], head["max_bytes"]
         old, new = payload[: head["old_size"]], payload[head["old_size"] :]
         fd, found = self.files.regular(path)
         with os.fdopen(fd, "rb") as file:
-            if found.st_size > head["max_bytes"]:
-                raise Refused("too_large", "%s is larger than %d bytes" % (path, head["max_bytes"]))
-            data = file.read(head["max_bytes"] + 1)
+            if found.st_size > most:
+                raise Refused("too_large", f"{path} is larger than {most} bytes")
+            data = file.read(most + 1)
         count = data.count(old)
         if count == 0:
-            raise Refused("no_match", "the text to replace is not in %s" % path)
+            raise Refused("no_match", f"the text to replace is not in {path}")
         if count > 1 and not head["replace_all"]:
-            raise Refused("not_unique", "the text to replace is %d times in %s" % (count, path))
+            raise Refused("not_unique", f"the text to replace is {count} times in {path}")
         draft = Draft(self.files, {"path": path, "mode": "replace"})
         try:
             draft.write(data.replace(old, new))
@@ -2420,36 +2537,35 @@ class Guest:
             raise
         self.answer({"id": head["id"], "count": count})
 
-    def _list(self, head, _):
+    def _list(self, head: Head, _: bytes) -> None:
         path = head["path"]
         fd = self.files.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             if head["recursive"]:
-                self.in_worker(head, lambda: self._listing(fd, head, walk(fd)))
+                self.in_worker(head, lambda: self._listing(head, walk(fd)))
             else:
                 with os.scandir(fd) as entries:
                     names = sorted(entry.name for entry in entries)
                 found = ((name, os.lstat(name, dir_fd=fd), fd) for name in names)
-                reply, payload = self._listing(fd, head, found)
+                reply, payload = self._listing(head, found)
                 self.answer(dict(reply, id=head["id"]), payload)
         finally:
             os.close(fd)
 
     @staticmethod
-    def _listing(fd, head, entries):
+    def _listing(head: Head, entries: Iterable[Entry]) -> Answer:
+        path, most = head["path"], head["max_entries"]
         found = []
         for name, facts, parent in entries:
             target = None
             if stat.S_ISLNK(facts.st_mode):
                 target = os.readlink(name.rsplit("/", 1)[-1], dir_fd=parent)
-            found.append(describe(under(head["path"], name), facts, target))
-            if len(found) > head["max_entries"]:
-                raise Refused(
-                    "too_large", "%s has more than %d entries" % (head["path"], head["max_entries"])
-                )
+            found.append(describe(under(path, name), facts, target))
+            if len(found) > most:
+                raise Refused("too_large", f"{path} has more than {most} entries")
         return {}, json.dumps(found).encode("ascii")
 
-    def _glob(self, head, _):
+    def _glob(self, head: Head, _: bytes) -> None:
         matches = glob_matcher(head["pattern"])
         fd = self.files.open(head["path"], os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -2458,29 +2574,30 @@ class Guest:
             os.close(fd)
 
     @staticmethod
-    def _globbed(fd, head, matches):
+    def _globbed(fd: int, head: Head, matches: Matcher) -> Answer:
+        path, most = head["path"], head["max_entries"]
         found = []
         for name, _, _ in walk(fd):
             if matches(name):
-                found.append(under(head["path"], name))
-                if len(found) > head["max_entries"]:
-                    raise Refused("too_large", "more than %d entries match" % head["max_entries"])
+                found.append(under(path, name))
+                if len(found) > most:
+                    raise Refused("too_large", f"more than {most} entries match")
         return {}, json.dumps(sorted(found)).encode("ascii")
 
-    def _grep(self, head, _):
+    def _grep(self, head: Head, _: bytes) -> None:
         if head["glob"]:
             glob_matcher(head["glob"])
-        fd = self.files.open(head["path"], os.O_RDONLY)
+        path = head["path"]
+        fd = self.files.open(path, os.O_RDONLY)
         folder = stat.S_ISDIR(os.fstat(fd).st_mode)
         if not folder and not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise Refused("not_a_file", "%s is neither a file nor a folder" % head["path"])
-        translated = (
-            rg_pattern(head["pattern"], head["ignore_case"]) if folder and self.rg else None
-        )
-        if translated is not None:
+            raise Refused("not_a_file", f"{path} is neither a file nor a folder")
+        rg = self.rg if folder else None
+        translated = rg_pattern(head["pattern"], head["ignore_case"]) if rg else None
+        if rg and translated is not None:
             try:
-                Ripgrep(self, head, fd, translated)  # it owns the descriptor from here on
+                Ripgrep(self, head, fd, rg, translated)  # it owns the descriptor from here on
                 return
             except Refused:
                 pass  # rg cannot be started here: Python does it
@@ -2489,7 +2606,7 @@ class Guest:
         finally:
             os.close(fd)
 
-    def _stat(self, head, _):
+    def _stat(self, head: Head, _: bytes) -> None:
         path = head["path"]
         flags = os.O_PATH | (0 if head["follow"] else os.O_NOFOLLOW)
         fd = self.files.open(path, flags)
@@ -2501,27 +2618,27 @@ class Guest:
             os.close(fd)
         self.answer({"id": head["id"], "info": describe(path, facts, target)})
 
-    def _move(self, head, _):
-        source, name = self.files.parent(head["path"])
+    def _move(self, head: Head, _: bytes) -> None:
+        path, to = head["path"], head["to"]
+        source, name = self.files.parent(path)
         try:
             try:
-                target, new_name = self.files.parent(head["to"])
+                target, new_name = self.files.parent(to)
             except Refused as error:
                 if error.kind != "not_found":
                     raise
-                self.files.make_folders(os.path.dirname(head["to"].rstrip("/")))
-                target, new_name = self.files.parent(head["to"])
+                self.files.make_folders(os.path.dirname(to.rstrip("/")))
+                target, new_name = self.files.parent(to)
             try:
                 os.lstat(name, dir_fd=source)
                 if not head["overwrite"] and _is_there(target, new_name):
-                    raise Refused("exists", "%s exists already" % head["to"])
+                    raise Refused("exists", f"{to} exists already")
                 os.replace(name, new_name, src_dir_fd=source, dst_dir_fd=target)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
                 # Another mount, or a folder of an overlay's lower layer: copy, then remove.
-                source_path, to = head["path"], head["to"]
-                self.in_worker(head, lambda: self._moved_by_copy(source_path, to))
+                self.in_worker(head, lambda: self._moved_by_copy(path, to))
                 return
             finally:
                 os.close(target)
@@ -2529,13 +2646,13 @@ class Guest:
             os.close(source)
         self.answer({"id": head["id"]})
 
-    def _moved_by_copy(self, path, to):
+    def _moved_by_copy(self, path: str, to: str) -> Answer:
         import shutil
 
         source, name = self.files.parent(path)
         target, new_name = self.files.parent(to)
-        begin = "/proc/self/fd/%d/" % source + name
-        end = "/proc/self/fd/%d/" % target + new_name
+        begin = f"/proc/self/fd/{source}/{name}"
+        end = f"/proc/self/fd/{target}/{new_name}"
         if os.path.isdir(begin) and not os.path.islink(begin):
             shutil.copytree(begin, end, symlinks=True)
         else:
@@ -2543,10 +2660,10 @@ class Guest:
         remove_tree(source, name)
         return {}, b""
 
-    def _remove(self, head, _):
+    def _remove(self, head: Head, _: bytes) -> None:
         path = head["path"]
         if self.files.is_workdir(path):
-            raise Refused("invalid", "%s is the working folder itself" % path)
+            raise Refused("invalid", f"{path} is the working folder itself")
         try:
             folder, name = self.files.parent(path)
         except Refused as error:
@@ -2561,7 +2678,7 @@ class Guest:
             elif not head["recursive"]:
                 os.rmdir(name, dir_fd=folder)
             else:
-                self.in_worker(head, lambda: (remove_tree(folder, name), ({}, b""))[1])
+                self.in_worker(head, lambda: self._removed(folder, name))
                 return
         except FileNotFoundError:
             if not head["missing_ok"]:
@@ -2570,7 +2687,12 @@ class Guest:
             os.close(folder)
         self.answer({"id": head["id"]})
 
-    def _mkdir(self, head, _):
+    @staticmethod
+    def _removed(folder: int, name: str) -> Answer:
+        remove_tree(folder, name)
+        return {}, b""
+
+    def _mkdir(self, head: Head, _: bytes) -> None:
         path = head["path"]
         above = os.path.dirname(path.rstrip("/"))
         if head["parents"] and above:
@@ -2592,7 +2714,7 @@ class Guest:
             os.close(folder)
         self.answer({"id": head["id"]})
 
-    def _symlink(self, head, _):
+    def _symlink(self, head: Head, _: bytes) -> None:
         above = os.path.dirname(head["path"].rstrip("/"))
         if above:
             self.files.make_folders(above)
@@ -2603,7 +2725,7 @@ class Guest:
             os.close(folder)
         self.answer({"id": head["id"]})
 
-    _OPERATIONS = {
+    _OPERATIONS: ClassVar[dict[object, Callable[[Guest, Head, bytes], None]]] = {
         "init": _init, "cancel": _cancel, "exec": _exec, "spawn": _spawn, "output": _output,
         "input": _input, "wait": _wait, "signal": _signal, "resize": _resize, "forget": _forget,
         "processes": _processes, "python": _python, "python_interrupt": _python_interrupt,
@@ -2615,7 +2737,7 @@ class Guest:
     }  # fmt: skip
 
 
-def _is_there(folder, name):
+def _is_there(folder: int, name: str) -> bool:
     try:
         os.lstat(name, dir_fd=folder)
     except FileNotFoundError:
@@ -2623,7 +2745,7 @@ def _is_there(folder, name):
     return True
 
 
-def end_descendants():
+def end_descendants() -> None:
     """Kill everything below this process, whatever it did to get away, and wait for it."""
     me = os.getpid()
     for _ in range(200):
@@ -2648,7 +2770,7 @@ def end_descendants():
         time.sleep(0.005)
 
 
-def main():
+def main() -> None:
     """Serve the descriptors named on the command line: one for both ways, or two."""
     in_fd, out_fd = int(sys.argv[1]), int(sys.argv[-1])
     os.set_inheritable(in_fd, False)

@@ -10,6 +10,7 @@ It must stay single-threaded, and must never run anything for a sandbox itself.
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import gc
 import json
@@ -262,13 +263,13 @@ def _serve(ground: setup.Ground | None, problem: setup.SetupError | None, plan: 
 
 def _remove(path: str) -> None:
     """Remove a discarded layer, so that closing a sandbox need not wait for it."""
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        guest.remove_tree(folder, os.path.basename(path))
-    except OSError:
-        pass  # a later sweep finds what is left
-    finally:
-        os.close(folder)
+    # A later sweep finds what is left; nothing in here may end the sandboxes that live.
+    with contextlib.suppress(OSError):
+        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            guest.remove_tree(folder, os.path.basename(path))
+        finally:
+            os.close(folder)
 
 
 def _report(line: int, kind: str, message: str, remedy: str | None) -> None:
