@@ -897,20 +897,20 @@ class Spawned:
         self.input: Input | None = None
         self._terminal: int | None = None
         self.number, whole = guest.new_job(env)
-        mode: Literal["drop", "wait"] = "drop" if request.get("drop_oldest") else "wait"
-        limit = request.get("buffer", 4 * MAX_PAYLOAD)
         size = request.get("terminal")
         if size:
             streams = self._on_terminal(argv, whole, cwd, size)
         else:
             streams = self._on_pipes(argv, whole, cwd, request.get("stdin"), request["given"])
         self.family = Family(self.number, self.pid)
-        self.streams = {
-            name: Output(guest, fd, limit, lambda name=name: self._feed(name), mode)
-            for name, fd in streams.items()
-        }
+        self.streams = {name: self._stream(name, fd, request) for name, fd in streams.items()}
         guest.jobs[self.number] = self
         guest.loop.on_exit(self.pid, self._exited)
+
+    def _stream(self, name: str, fd: int, request: Head) -> Output:
+        limit = request.get("buffer", 4 * MAX_PAYLOAD)
+        mode: Literal["drop", "wait"] = "drop" if request.get("drop_oldest") else "wait"
+        return Output(self.guest, fd, limit, lambda: self._feed(name), mode)
 
     def _on_pipes(
         self,
@@ -1622,7 +1622,7 @@ OPEN_FOLDERS = 64
 
 def remove_tree(folder: int, name: str) -> None:
     """rm -rf by descriptor: follows no link, and neither depth nor modes stop it."""
-    inside = []  # the folders we are in, outermost first
+    inside: list[_Removal] = []  # the folders we are in, outermost first
     try:
         if not _unlinked(folder, name):
             inside.append(_Removal(folder, name))
@@ -1655,7 +1655,7 @@ def remove_tree(folder: int, name: str) -> None:
             left.let_go()
 
 
-def _unlinked(folder, name):
+def _unlinked(folder: int, name: str) -> bool:
     """Remove anything but a folder; False if it is one."""
     try:
         os.unlink(name, dir_fd=folder)
@@ -1673,7 +1673,7 @@ class _Removal:
 
     FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-    def __init__(self, folder, name):
+    def __init__(self, folder: int, name: str) -> None:
         self.name = name
         self.opened_up = False
         try:
@@ -1688,17 +1688,17 @@ class _Removal:
             self.let_go()
             raise
 
-    def _identify(self):
+    def _identify(self) -> tuple[int, int]:
         found = os.fstat(self.fd)
         return found.st_dev, found.st_ino
 
-    def let_go(self):
+    def let_go(self) -> None:
         """Close it; a deep tree must not cost a descriptor for each step down."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
-    def come_back(self, below):
+    def come_back(self, below: int) -> None:
         """Open it again from a folder below, unless that was moved elsewhere meanwhile."""
         if self.fd < 0:
             self.fd = os.open("..", self.FLAGS, dir_fd=below)

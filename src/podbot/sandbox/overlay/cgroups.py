@@ -94,7 +94,7 @@ def _delegated_v2() -> Hierarchy | None:
 
 def _v1() -> Hierarchy | None:
     members = _memberships()
-    parents = {}
+    parents: dict[str, Path] = {}
     for place, kind, options in _mounts():
         if kind != "cgroup":
             continue

@@ -115,7 +115,8 @@ def program(machine: str = MACHINE) -> bytes:
         body += [_deny(errno.EAFNOSUPPORT)]
         parts += _when(calls[name], body)
     # One comparison for each denied call, all jumping to the last instruction.
-    denied = sorted(n[column] for n in DENIED.values() if n[column] is not None)
+    numbers = (pair[column] for pair in DENIED.values())
+    denied = sorted(number for number in numbers if number is not None)
     for at, number in enumerate(denied):
         parts.append(_op(_JEQ, number, len(denied) - at, 0))
     parts += [_op(_RET, _ALLOW), _deny()]
