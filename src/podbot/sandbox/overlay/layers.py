@@ -192,7 +192,7 @@ def found() -> list[Layer]:
                     float(meta["created"]),
                     int(meta["owner"]),
                     str(meta["method"]),
-                )  # fmt: skip
+                )
             )
         except (OSError, ValueError, KeyError, TypeError):
             continue  # half-made, a template, or not ours: `sweep` looks at those

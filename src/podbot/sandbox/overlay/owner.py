@@ -124,7 +124,7 @@ _guard = threading.Lock()
 
 def zygote() -> ZygoteOwner:
     """This process's zygote, started or replaced as needed."""
-    global _owner
+    global _owner  # noqa: PLW0603 - one a process
     with _guard:
         if _owner is None or not _owner.alive:
             _owner = ZygoteOwner()
@@ -132,7 +132,7 @@ def zygote() -> ZygoteOwner:
 
 
 def _forget_in_child() -> None:
-    global _owner, _guard
+    global _owner, _guard  # noqa: PLW0603 - one a process
     _guard = threading.Lock()
     if _owner is not None:
         _owner.let_go()

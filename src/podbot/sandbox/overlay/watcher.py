@@ -50,7 +50,7 @@ _thread: threading.Thread | None = None
 
 
 def _ensure_thread() -> None:
-    global _thread
+    global _thread  # noqa: PLW0603 - one a process
     if _thread is None or not _thread.is_alive():
         _thread = threading.Thread(target=_run, name="podbot-disk", daemon=True)
         _thread.start()
@@ -61,7 +61,7 @@ def _run() -> None:
         started = time.monotonic()
         with _guard:
             if not _watched:
-                global _thread
+                global _thread  # noqa: PLW0603 - one a process
                 _thread = None
                 return
             now = list(_watched)

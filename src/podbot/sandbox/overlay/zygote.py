@@ -2,9 +2,9 @@
 
 Starting an interpreter costs more than making every namespace, so it is done once: the host
 execs this program, which forks children that walk through `setup` and become guests; one is
-kept in stock, half-way. It holds each layer's lock for as long as its sandbox lives. It ends when its owner
-does (the control socket closes, or the owner's pidfd fires), and its children die with it.
-It must stay single-threaded, and must never run anything for a sandbox itself.
+kept in stock, half-way. It holds each layer's lock for as long as its sandbox lives. It ends when
+its owner does (the control socket closes, or the owner's pidfd fires), and its children die with
+it. It must stay single-threaded, and must never run anything for a sandbox itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GUEST_FD = 3
 IDLE_MILLISECONDS = 20
 """How long nobody must have asked for anything before the stock is filled, unless a sandbox just
 ended: a sandbox that just started wants the processor for what it was opened for."""
-PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}
+PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}  # noqa: S108 - what we cover
 
 
 class Child(NamedTuple):
@@ -206,10 +206,8 @@ class Zygote:
             _close(child.mounts)
 
     def _say_ended(self, number: int) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the owner is gone; serve() sees it next
             self._control.send(json.dumps({"ended": number}).encode())
-        except OSError:
-            pass  # the owner is gone; serve() sees it next
 
 
 def _close(fd: int) -> None:
@@ -228,29 +226,28 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         os.dup2(orders.fileno(), GUEST_FD, inheritable=False)
         orders.detach()
         os.closerange(GUEST_FD + 1, 1 << 20)
-        ground, problem = None, None
+        ground: setup.Ground | setup.SetupError
         try:
             ground = setup.Ground(ground_for)
         except setup.SetupError as error:
-            problem = error
+            ground = error  # told to whoever asks for this child
         waiting = socket.socket(fileno=GUEST_FD)
         data, fds = _receive(waiting)
         waiting.detach()
         if data:
             os.dup2(fds[0], GUEST_FD, inheritable=False)
             os.close(fds[0])
-            _serve(ground, problem, cast(setup.Plan, json.loads(data)))
+            _serve(ground, cast(setup.Plan, json.loads(data)))
     except BaseException as error:
         _report(GUEST_FD, "launch_failed", f"{type(error).__name__}: {error}", None)
     finally:
         os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
 
 
-def _serve(ground: setup.Ground | None, problem: setup.SetupError | None, plan: setup.Plan) -> None:
+def _serve(ground: setup.Ground | setup.SetupError, plan: setup.Plan) -> None:
     try:
-        if ground is None:
-            assert problem is not None
-            raise problem
+        if isinstance(ground, setup.SetupError):
+            raise ground
         ground.enter(plan)
     except setup.SetupError as error:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
@@ -280,10 +277,8 @@ def _report(line: int, kind: str, message: str, remedy: str | None) -> None:
 def _say(line: int, head: dict[str, object]) -> None:
     """The first word on a guest's line, before any request: the frame with number 0."""
     body = json.dumps(head).encode("ascii")
-    try:
+    with contextlib.suppress(OSError):  # the host hung up already
         os.write(line, guest.HEADER.pack(len(body), 0) + body)
-    except OSError:
-        pass  # the host hung up already
 
 
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
