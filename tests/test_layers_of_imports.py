@@ -1,0 +1,93 @@
+"""The folders of podbot keep their order: each imports only those above it.
+
+The order is the one of `docs/architecture.md`. Imports inside functions count too: they make
+start-up cheap, but they tie modules together all the same.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import podbot
+
+ROOT = Path(podbot.__file__).parent
+
+LAYERS = (
+    "errors",
+    "config",
+    "egress",
+    "engine",
+    "sandbox",
+    "changes",
+    "runtime",
+    "prompt",
+    "tools",
+    "mcp",
+    "agents",
+    "github",
+    "hosting",
+    "launch",
+    "api",
+    "cli",
+)
+FREE = {
+    "__init__",  # lists the public names of every layer, and loads none until it is used
+    "__main__",
+    "testing",  # for tests only: may look at everything, and nothing may look at it
+}
+
+
+def layer_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py") if "data" not in path.parts)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Each podbot module that a file imports, with the line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "podbot":
+                    yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports here are absolute"
+            if node.module and node.module.split(".")[0] == "podbot":
+                for alias in node.names:
+                    yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def test_there_is_something_to_walk() -> None:
+    assert {layer_of(module_name(path)) for path in modules()} >= {"errors", "sandbox", "cli"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=module_name)
+def test_a_module_imports_only_layers_above_its_own(path: Path) -> None:
+    own = layer_of(module_name(path))
+    if own in FREE:
+        return
+    assert own in LAYERS, f"{own} is in no layer: add it to LAYERS and to docs/architecture.md"
+    for line, name in imported(path):
+        other = layer_of(name)
+        if other == "__version__":
+            continue
+        assert other in LAYERS, f"{path}:{line}: {name} may not be imported from {own}"
+        assert LAYERS.index(other) <= LAYERS.index(own), (
+            f"{path}:{line}: {own} is above {other} and may not import {name}"
+        )
+
+
+def test_the_guest_imports_nothing_of_podbot() -> None:
+    assert list(imported(ROOT / "sandbox" / "guest.py")) == []
