@@ -1,36 +1,16 @@
-"""What the overlay tests share: a layer root of their own, targets and sandboxes."""
+"""What the overlay tests share: targets and sandboxes."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from inside import PYTHON
+from inside import PYTHON, fill, new_folder
 
 from podbot.sandbox import Policy
 from podbot.sandbox.overlay import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-
-
-def new_folder(parent: str | Path = "/var/tmp") -> Path:
-    return Path(tempfile.mkdtemp(prefix="podbot-test-", dir=parent)).resolve()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def layers_root() -> Iterator[Path]:
-    """Layers of tests never mix with the user's, nor with those of another xdist worker."""
-    folder = new_folder()
-    before = os.environ.get(layers.ROOT_VARIABLE)
-    os.environ[layers.ROOT_VARIABLE] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ[layers.ROOT_VARIABLE]
-    else:
-        os.environ[layers.ROOT_VARIABLE] = before
-    layers.remove(folder)
 
 
 @pytest.fixture
@@ -48,17 +28,6 @@ def folder() -> Iterator[Path]:
     path = new_folder()
     yield path
     layers.remove(path)
-
-
-def fill(target: Path) -> Path:
-    """A small project."""
-    (target / "src").mkdir()
-    (target / "src" / "app.py").write_text("print('app')\n")
-    (target / "README.md").write_text("read me\n")
-    (target / "run.sh").write_text("#!/bin/sh\necho ran\n")
-    (target / "run.sh").chmod(0o755)
-    (target / "link").symlink_to("README.md")
-    return target
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Runs small programs inside a sandbox and reads what they found out, as JSON on their stdout."""
+"""Small programs run inside a sandbox, and what tests of both sides of its walls need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,32 @@ def shell(sandbox: Sandbox, script: str, timeout: float = 60) -> str:
     result = sandbox.exec(["sh", "-c", script], timeout=timeout)
     assert not result.timed_out, result
     return result.stdout
+
+
+def new_folder(parent: str | Path = "/var/tmp") -> Path:
+    """An empty folder on a disk, outside of /tmp."""
+    return Path(tempfile.mkdtemp(prefix="podbot-test-", dir=parent)).resolve()
+
+
+def fill(target: Path) -> Path:
+    """Make a small project in a folder."""
+    (target / "src").mkdir()
+    (target / "src" / "app.py").write_text("print('app')\n")
+    (target / "README.md").write_text("read me\n")
+    (target / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (target / "run.sh").chmod(0o755)
+    (target / "link").symlink_to("README.md")
+    return target
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+    """Whether it becomes true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def manifest(folder: Path) -> dict[str, tuple[object, ...]]:

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import fill, new_folder
-from inside import PYTHON, inside, shell, unchanged
+from inside import PYTHON, fill, inside, new_folder, shell, unchanged
 
 from podbot.errors import SandboxError
 from podbot.sandbox import Policy

@@ -6,11 +6,10 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from inside import PRELUDE, PYTHON, inside, shell
+from inside import PRELUDE, PYTHON, inside, shell, until
 
 from podbot.errors import SandboxError
 from podbot.sandbox import Limits
@@ -24,15 +23,6 @@ def promised(sandbox: OverlaySandbox, name: str) -> None:
     found = next(g for g in sandbox.guarantees if g.name == name)
     if not found.enforced:
         pytest.skip(f"{name} is not enforced here: {found.by}")
-
-
-def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 FORK_BOMB = """

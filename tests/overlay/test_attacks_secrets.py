@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import fill, new_folder
-from inside import inside, shell
+from inside import fill, inside, new_folder, shell
 
 from podbot.errors import SandboxError
 from podbot.sandbox import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from functools import cache
 
@@ -16,11 +17,14 @@ class _MountTable:
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLPRI)
         self._points = _read_mount_points()
+        self._lock = threading.Lock()
 
     def points(self) -> list[str]:
-        if self._poll.poll(0):
-            self._points = _read_mount_points()
-        return self._points
+        # One thread at a time: the kernel tells of a change only once.
+        with self._lock:
+            if self._poll.poll(0):
+                self._points = _read_mount_points()
+            return self._points
 
 
 @cache

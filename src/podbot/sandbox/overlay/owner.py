@@ -108,7 +108,7 @@ class ZygoteOwner:
             self._control.send(json.dumps({"op": "remove", "path": path}).encode("ascii"))
 
     def let_go(self) -> None:
-        """In a fork: close our copy of the line, so that the owner's end is noticed."""
+        """Close our end: in a fork, so that the owner's end is noticed, or once it is dead."""
         self._control.close()
 
     def stop(self) -> None:
@@ -126,7 +126,10 @@ def zygote() -> ZygoteOwner:
     """This process's zygote, started or replaced as needed."""
     global _owner  # noqa: PLW0603 - one a process
     with _guard:
-        if _owner is None or not _owner.alive:
+        if _owner is not None and not _owner.alive:
+            _owner.let_go()  # its sandboxes died with it
+            _owner = None
+        if _owner is None:
             _owner = ZygoteOwner()
         return _owner
 
