@@ -176,7 +176,7 @@ class AsyncSandbox:
     async def write(
         self, path: Path, data: bytes | str, *, exclusive: bool = False, mode: int | None = None
     ) -> None:
-        """Write a file whole; readers see the old content or the new, never a half."""
+        """Write a file whole."""
         await self._run(
             ops.write(ops.path_text(path), data, "create" if exclusive else "replace", mode)
         )

@@ -77,6 +77,8 @@ SEARCH_OUTPUT_LIMIT = 16 * 1024 * 1024
 LINGER_SECONDS = 0.1
 KEPT_PROCESSES = 256
 KEPT_DRAINS = 64
+UMASK = 0o022
+READ_SIZE = 65536  # larger buffers come from mmap, and each costs its page faults anew
 ANCILLARY_SIZE = 64
 JOB_VARIABLE = "PODBOT_JOB"
 TIMEOUT_EXIT_CODE = 124
@@ -403,9 +405,9 @@ class Wire:
     def _receive(self) -> None:
         try:
             if self._socket is None:
-                data = os.read(self._in, 262144)
+                data = os.read(self._in, READ_SIZE)
             else:
-                data, ancillary, _, _ = self._socket.recvmsg(262144, ANCILLARY_SIZE)
+                data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, ANCILLARY_SIZE)
                 for _, _, raw in ancillary:
                     self.descriptors.extend(struct.unpack(f"{len(raw) // 4}i", raw))
         except BlockingIOError:
@@ -623,7 +625,7 @@ class Output:
             self._guest.loop.unwatch(self.fd)
             return
         try:
-            data = os.read(self.fd, 262144 if self._mode == "wait" else 65536)
+            data = os.read(self.fd, READ_SIZE)
         except BlockingIOError:
             return
         except OSError:
@@ -691,7 +693,7 @@ class Output:
 
     def _discard(self, _events: int) -> None:
         try:
-            if os.read(self.fd, 65536):
+            if os.read(self.fd, READ_SIZE):
                 return
         except BlockingIOError:
             return
@@ -1099,15 +1101,14 @@ def serve(workdir):
     sys.path.append(workdir)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    def take(size):
-        parts = []
-        while size:
-            part = os.read(line, min(size, 1 << 20))
+    def take():
+        data = b""
+        while len(data) < 8 or len(data) < 8 + struct.unpack_from("!I", data)[0]:
+            part = os.read(line, 65536)
             if not part:
                 os._exit(0)
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+            data += part
+        return data[8:], struct.unpack_from("!I", data, 4)[0]
     def explain(limit):
         import linecache, traceback
         for name, text in sources.items():
@@ -1119,8 +1120,8 @@ def serve(workdir):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     count = 0
     while True:
-        size, limit = struct.unpack("!II", take(8))
-        source = take(size).decode("utf-8", "surrogatepass")
+        source, limit = take()
+        source = source.decode("utf-8", "surrogatepass")
         count += 1
         name = "<input %d>" % count
         value, failure = None, None
@@ -1132,7 +1133,8 @@ def serve(workdir):
                 last = None
                 if tree.body and isinstance(tree.body[-1], _ast.Expr):
                     last = _ast.Expression(tree.body.pop().value)
-                exec(compile(tree, name, "exec", 0, True), scope)
+                if tree.body:
+                    exec(compile(tree, name, "exec", 0, True), scope)
                 if last is not None:
                     result = eval(compile(last, name, "eval", 0, True), scope)
                     if result is not None:
@@ -1271,7 +1273,6 @@ class Kernel:
         self._timed_out = False
         limit = request.get("max_output", MAX_PAYLOAD)
         for stream in (self._out, self._err):
-            stream.drain()
             stream.clear()
             stream._limit = limit
         self._writer.put(struct.pack("!II", len(code), limit) + code)
@@ -1291,7 +1292,7 @@ class Kernel:
 
     def _heard(self, _events: int) -> None:
         try:
-            data = self._line.recv(262144)
+            data = self._line.recv(READ_SIZE)
         except BlockingIOError:
             return
         except OSError:
@@ -1475,11 +1476,18 @@ class Files:
 
 
 class Draft:
-    """A file being written: beside its place until it is whole, then renamed into it."""
+    """A file being written.
 
-    def __init__(self, files: Files, request: Head) -> None:
+    One that comes in a single request is written in place: renaming over a file makes ext4 write
+    to the disk at once, which takes longer than all the rest. A larger one lies beside its place
+    until it is whole, and is then renamed into it.
+    """
+
+    def __init__(self, files: Files, request: Head, size: int | None) -> None:
+        """``size`` is how long the file will be, if that is known."""
         path: str = request["path"]
         self._mode: str = request["mode"]
+        self._size = size
         self._path = path
         permissions = request.get("permissions")
         if path.endswith("/"):
@@ -1525,14 +1533,37 @@ class Draft:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 os.close(fd)
                 raise Refused("not_a_file", f"{path} is not a regular file")
+        elif self._size is not None:
+            fd = self._in_place(found, self._size, permissions)
+            if found is None and permissions is None:
+                return fd
         else:
             self._temporary = f".podbot-{os.getpid()}-{time.monotonic_ns():x}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            fd = os.open(self._temporary, flags, 0o666, dir_fd=self._folder)
             if permissions is None and found is not None:
                 permissions = stat.S_IMODE(found.st_mode)
+            mode = 0o666 if permissions is None else permissions & 0o777
+            fd = os.open(self._temporary, flags, mode, dir_fd=self._folder)
+            if permissions == mode & ~UMASK:
+                return fd  # as it was opened
         if permissions is not None:
             os.fchmod(fd, permissions & 0o7777)
+        return fd
+
+    def _in_place(self, found: os.stat_result | None, size: int, permissions: int | None) -> int:
+        if found is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            mode = 0o666 if permissions is None else permissions & 0o777
+            return os.open(self._name, flags, mode, dir_fd=self._folder)
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(self._name, flags, dir_fd=self._folder)
+        try:
+            if size > found.st_size:
+                os.posix_fallocate(fd, 0, size)  # a full disk is met before a byte changes
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                os.close(fd)
+                raise
         return fd
 
     def write(self, data: bytes) -> None:
@@ -1547,6 +1578,8 @@ class Draft:
     def finish(self) -> None:
         """Put it in its place."""
         try:
+            if self._size is not None and self._mode != "append":
+                os.ftruncate(self._fd, self._size)
             if self._temporary is not None:
                 if self._mode == "create":
                     os.link(
@@ -1595,6 +1628,17 @@ class Reading:
         data = os.pread(self._fd, min(size, MAX_PAYLOAD), self._offset)
         self._offset += len(data)
         return data
+
+    def read_on(self, size: int) -> bytes:
+        """As much as there is, up to a size."""
+        parts = []
+        while size > 0:
+            part = self.read(min(size, READ_SIZE))
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
 
     def close(self) -> None:
         """Let go."""
@@ -2325,7 +2369,7 @@ class Guest:
         self._environment = dict(head["env"])
         self.python = head.get("python") or sys.executable
         self.rg = head.get("rg")
-        os.umask(head.get("umask", 0o022))
+        os.umask(UMASK)
         for name, value in head.get("rlimits", {}).items():
             which = getattr(resource, name)
             _, hard = resource.getrlimit(which)
@@ -2479,21 +2523,26 @@ class Guest:
 
     def _read(self, head: Head, _: bytes) -> None:
         fd, found = self.files.regular(head["path"])
+        size: int = head["size"]
         reading = Reading(fd, head["offset"])
         try:
-            data = reading.read(head["size"])
+            if found.st_size:
+                # One more than there is: enough to see that it grew, without a large buffer.
+                data = reading.read(min(size, max(1, found.st_size - head["offset"] + 1)))
+            else:
+                data = reading.read_on(size)  # /proc says 0 of every file, and gives it in bits
         except BaseException:
             reading.close()
             raise
         reply = {"id": head["id"]}
-        if len(data) == head["size"] and head["offset"] + len(data) < found.st_size:
+        if len(data) == size and not 0 < found.st_size <= head["offset"] + len(data):
             reply["handle"] = self._keep(reading)
         else:
             reading.close()
         self.answer(reply, data)
 
     def _write(self, head: Head, payload: bytes) -> None:
-        draft = Draft(self.files, head)
+        draft = Draft(self.files, head, len(payload))
         try:
             draft.write(payload)
             draft.finish()
@@ -2503,7 +2552,7 @@ class Guest:
         self.answer({"id": head["id"]})
 
     def _write_open(self, head: Head, payload: bytes) -> None:
-        draft = Draft(self.files, head)
+        draft = Draft(self.files, head, None)
         try:
             draft.write(payload)
         except BaseException:
@@ -2528,9 +2577,10 @@ class Guest:
             raise Refused("no_match", f"the text to replace is not in {path}")
         if count > 1 and not head["replace_all"]:
             raise Refused("not_unique", f"the text to replace is {count} times in {path}")
-        draft = Draft(self.files, {"path": path, "mode": "replace"})
+        edited = data.replace(old, new)
+        draft = Draft(self.files, {"path": path, "mode": "replace"}, len(edited))
         try:
-            draft.write(data.replace(old, new))
+            draft.write(edited)
             draft.finish()
         except BaseException:
             draft.close()

@@ -160,7 +160,7 @@ class Sandbox:
     def write(
         self, path: Path, data: bytes | str, *, exclusive: bool = False, mode: int | None = None
     ) -> None:
-        """Write a file whole; readers see the old content or the new, never a half.
+        """Write a file whole.
 
         Missing folders are made. An existing file keeps its mode unless ``mode`` is given.
         Raises kind ``exists`` if ``exclusive`` and there is one, and the kinds of `read`.

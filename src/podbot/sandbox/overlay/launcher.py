@@ -23,6 +23,7 @@ from podbot.sandbox.local import existing_folder
 from podbot.sandbox.overlay import (
     cgroups,
     copying,
+    git_data,
     hiding,
     kernel,
     layers,
@@ -175,6 +176,11 @@ class OverlayLauncher:
             # podbot itself may be installed below /tmp: its interpreter must be found inside.
             if any(is_below(path, folder) for folder in PRIVATE) and not view.is_reviewed(path):
                 binds.append({"source": path, "at": path, "writable": False})
+        for target in view.targets:
+            place = git_data.outside(target, view.targets)
+            repository = git_data.repository(place, target) if place else None
+            if repository is not None:
+                binds.append({"source": repository, "at": repository, "writable": False})
         private = [path for path in PRIVATE if os.path.isdir(path)]
         writable = [*private, "/dev", *view.targets]
         writable += [view.home_layer] if view.home_layer else []

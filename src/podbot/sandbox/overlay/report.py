@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
 
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import kernel, setup
+from podbot.sandbox.overlay import git_data, kernel, setup
 from podbot.sandbox.overlay.cgroups import Group
-from podbot.sandbox.overlay.mounts import is_below
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
 
@@ -126,30 +124,15 @@ def notes(
     if copied is not None:
         said.append(f"works on a copy, because {copied}")
     for target in targets:
-        place = _git_outside(target, targets)
-        if place is not None:
+        place = git_data.outside(target, targets)
+        if place is None:
+            continue
+        if git_data.covered(place) and git_data.repository(place, target) is None:
+            said.append(f"{target}: its git data at {place} is not there inside")
+        else:
             said.append(f"{target}: its git data at {place} is readable, not writable")
     for path in uncovered:
         said.append(f"{path} does not exist; should it come to be, it would be readable inside")
     if home_layer is not None:
         said.append(f"other writes below {home_layer} are thrown away at close")
     return tuple(said)
-
-
-def _git_outside(target: str, targets: tuple[str, ...]) -> str | None:
-    """Where a worktree's or submodule's git data is, if outside of every target."""
-    pointer = Path(target) / ".git"
-    try:
-        if pointer.is_symlink():
-            place = str(pointer.resolve())
-        elif pointer.is_file():
-            text = pointer.read_text("utf-8", "surrogateescape")[:4096]
-            if not text.startswith("gitdir:"):
-                return None
-            place = str((Path(target) / text[len("gitdir:") :].strip()).resolve())
-        else:
-            return None
-    except (OSError, RuntimeError, ValueError):
-        return None
-    inside = any(place == other or is_below(place, other) for other in targets)
-    return None if inside else place

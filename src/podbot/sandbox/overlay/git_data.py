@@ -1,0 +1,56 @@
+"""Git data that lies outside of the targets: a worktree's, or a submodule's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from podbot.sandbox.overlay.mounts import is_below
+from podbot.sandbox.overlay.zygote import PRIVATE
+
+
+def outside(target: str, targets: tuple[str, ...]) -> str | None:
+    """Where the git data of a target is, if outside of every target."""
+    pointer = Path(target) / ".git"
+    try:
+        if pointer.is_symlink():
+            place = str(pointer.resolve())
+        elif pointer.is_file():
+            text = _read(pointer)
+            if not text.startswith("gitdir:"):
+                return None
+            place = str((Path(target) / text[len("gitdir:") :].strip()).resolve())
+        else:
+            return None
+    except (OSError, RuntimeError, ValueError):
+        return None
+    inside = any(place == other or is_below(place, other) for other in targets)
+    return None if inside else place
+
+
+def covered(place: str) -> bool:
+    """Whether a private folder of the sandbox lies over it."""
+    return any(is_below(place, folder) for folder in PRIVATE)
+
+
+def repository(place: str, target: str) -> str | None:
+    """The repository to show for a worktree, if it names the target as a worktree of its own.
+
+    The pointer in the target is content and may be hostile: it alone must not decide what of a
+    covered folder is shown.
+    """
+    data = Path(place)
+    try:
+        back = _read(data / "gitdir").strip()
+        common = os.path.realpath(data / _read(data / "commondir").strip())
+        if os.path.realpath(os.path.dirname(data / back)) != target:
+            return None
+        is_whole = os.path.isfile(f"{common}/HEAD") and os.path.isdir(f"{common}/objects")
+    except (OSError, ValueError):
+        return None
+    return common if is_whole and is_below(place, common) and covered(common) else None
+
+
+def _read(path: Path) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read(4096)
