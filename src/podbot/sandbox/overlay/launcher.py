@@ -6,6 +6,7 @@ has the zygote fork the guest, and says what is enforced on this host and by wha
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -82,21 +83,29 @@ class OverlayLauncher:
                 kind=Kind.UNSUPPORTED,
                 remedy="use a container backend",
             )
-        view = _View.of(self.targets, self.policy)
-        reason = copying.needed(view.targets)
-        if reason is None:
-            try:
-                return self._start(view, "overlay", None)
-            except LaunchError as error:
-                if error.kind is not Kind.OVERLAY_REFUSED:
-                    raise
-                reason = error.message
-        return self._start(view, "copy", reason)
+        try:
+            view = _View.of(self.targets, self.policy)
+            reason = copying.needed(view.targets)
+            if reason is None:
+                try:
+                    return self._start(view, "overlay", None)
+                except LaunchError as error:
+                    if error.kind is not Kind.OVERLAY_REFUSED:
+                        raise
+                    reason = error.message
+            return self._start(view, "copy", reason)
+        except OSError as error:
+            raise _host_failure(error) from error
 
     def _start(self, view: _View, method: str, reason: str | None) -> Launched:
-        layer, lock = layers.create(view.targets, method, view.home_layer is not None)
-        group = cgroups.NO_GROUP
         ours, theirs = socket.socketpair()
+        try:
+            layer, lock = layers.create(view.targets, method, view.home_layer is not None)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        group = cgroups.NO_GROUP
         number = None
         try:
             if method == "copy":
@@ -112,18 +121,14 @@ class OverlayLauncher:
             number = zygote.start(order, theirs, lock)
             theirs.close()
             await_ready(ours)
-        except BaseException as error:
+        except BaseException:
             ours.close()
             theirs.close()
             os.close(lock)
             if number is not None:
                 zygote.end(number)
             group.remove()
-            layers.remove(layer.path)
-            if isinstance(error, OSError) and not isinstance(error, LaunchError):
-                raise LaunchError(
-                    f"the sandbox could not be started: {error}", kind=Kind.LAUNCH_FAILED
-                ) from error
+            layers.unmake(layer.path, len(view.targets))
             raise
         os.close(lock)  # the zygote's copy keeps the layer locked while the sandbox lives
         running = _Running(layer, group, zygote, number, self.discard)
@@ -367,6 +372,19 @@ class _Running:
                 remedy="raise Limits(disk=…); what it wrote is kept in its layer",
             )
         return None
+
+
+def _host_failure(error: OSError) -> LaunchError:
+    """What it means that the host could not do a plain thing, such as open a file."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        kind, remedy = Kind.OUT_OF_DESCRIPTORS, "raise the limit on open files (ulimit -n)"
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        kind, remedy = Kind.DISK_FULL, "free some space where the sandbox's layer lies"
+    elif error.errno in (errno.EAGAIN, errno.ENOMEM):
+        kind, remedy = Kind.OUT_OF_PROCESSES, "end some processes, or raise their limit (ulimit -u)"
+    else:
+        kind, remedy = Kind.LAUNCH_FAILED, "run `podbot doctor`"
+    return LaunchError(f"the sandbox could not be started: {error}", kind=kind, remedy=remedy)
 
 
 def await_ready(line: socket.socket) -> None:

@@ -162,7 +162,7 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
             os.close(lock)
             raise
     except OSError as error:
-        remove(path)
+        unmake(path, len(targets))
         raise LaunchError(
             f"a layer cannot be made in {path.parent}: {error.strerror}",
             kind=_KINDS.get(error.errno or 0, Kind.LAYER_FAILED),
@@ -274,6 +274,23 @@ def remove(path: Path) -> None:
         pass
     finally:
         os.close(folder)
+
+
+def unmake(path: Path, targets: int) -> None:
+    """Remove a layer that nothing was written to: by name, as descriptors may have run out."""
+    for name in (".new", META):
+        with contextlib.suppress(OSError):
+            os.unlink(path / name)
+    parts = [*map(str, range(targets)), "home"]
+    for name in (f"{part}.{kind}" for part in parts for kind in ("upper", "work")):
+        with contextlib.suppress(OSError):
+            os.rmdir(path / name)
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return
+    except OSError:
+        remove(path)
 
 
 def throw_away(path: Path) -> Path:

@@ -17,7 +17,6 @@ import threading
 from dataclasses import dataclass
 from itertools import count
 
-from podbot.errors import Kind, LaunchError
 from podbot.sandbox import interpreter
 from podbot.sandbox.overlay.setup import Plan
 
@@ -52,11 +51,9 @@ class ZygoteOwner:
                 env=interpreter.environment(),
                 start_new_session=True,  # Ctrl-C at a terminal is for the host to handle
             )
-        except OSError as error:
+        except BaseException:
             ours.close()
-            raise LaunchError(
-                f"the sandbox starter did not start: {error}", kind=Kind.LAUNCH_FAILED
-            ) from error
+            raise
         finally:
             theirs.close()
         self._control = ours
