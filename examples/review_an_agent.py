@@ -81,7 +81,7 @@ def main() -> int:
 
 def review(place: Demo) -> int:
     """Let the agent work, then show what came of it and whether every promise was kept."""
-    heading("An agent works on", str(place.project))
+    heading("An agent works on", str(place.project).replace(str(Path.home()), "~", 1))
     before = fingerprint(place.project)
     policy = Policy(hidden=(*DEFAULT_HIDDEN, str(place.key.parent)))
     with podbot.sandbox.open("overlay", target=place.project, policy=policy) as sandbox:
@@ -158,7 +158,8 @@ def run_agent(sandbox: Sandbox, place: Demo) -> dict[str, object]:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 text = printable(line.decode("utf-8", "replace"))
-                print(f"  {dim('│')} {dim(text) if text.startswith('  ') else text}", flush=True)
+                text = dim(text) if text.startswith("  ") else text
+                print(f"  {dim('│')} {text.replace('refused', yellow('refused'))}", flush=True)
         if process.wait(timeout=60) != 0:
             print(printable(process.stderr.read_all().decode("utf-8", "replace")), file=sys.stderr)
             return {}
@@ -185,7 +186,7 @@ def show_changes(changes: list[Change]) -> None:
 
 def show_guarantees(sandbox: Sandbox) -> None:
     """What is enforced here, and by what."""
-    heading("What the sandbox enforced on this host", "")
+    heading("What the sandbox enforced on this host")
     width = max(len(guarantee.name) for guarantee in sandbox.guarantees)
     for guarantee in sandbox.guarantees:
         mark = green("yes") if guarantee.enforced else red("no ")
@@ -194,7 +195,7 @@ def show_guarantees(sandbox: Sandbox) -> None:
 
 def show_promises(promises: dict[str, bool]) -> int:
     """Each promise and whether it was kept; the exit code."""
-    heading("So", "")
+    heading("So")
     for promise, kept in promises.items():
         print(f"  {green('kept  ') if kept else red('BROKEN')}  {promise}")
     return 0 if all(promises.values()) else 1
@@ -238,8 +239,8 @@ def dim(text: str) -> str:
     return colour("2", text)
 
 
-def heading(text: str, detail: str) -> None:
-    print(f"\n{colour('1', text)}  {dim(detail)}".rstrip(), flush=True)
+def heading(text: str, detail: str = "") -> None:
+    print(f"\n{colour('1', text)}" + (f"  {dim(detail)}" if detail else ""), flush=True)
 
 
 if __name__ == "__main__":
