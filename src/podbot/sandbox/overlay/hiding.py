@@ -8,6 +8,7 @@ the host later is hidden too. Elsewhere the parent folder gets a read-only overl
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -177,22 +178,24 @@ def _make(path: Path, leaves: set[str], modes: dict[str, int]) -> None:
     """Build beside its place and rename: another process may be doing the same."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=path.parent))
-    for folder in sorted(modes):
-        (draft / folder).mkdir(exist_ok=True)
     try:
+        for folder in sorted(modes):
+            (draft / folder).mkdir(exist_ok=True)
         for leaf in leaves:
             # A whiteout: the one device node that needs no privilege.
             os.mknod(draft / leaf, stat.S_IFCHR | 0o600, os.makedev(0, 0))
+        for folder in sorted(modes, reverse=True):
+            os.chmod(draft / folder, modes[folder])
     except OSError as error:
         layers.remove(draft)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
+            raise
         raise LaunchError(
             f"the file system of {path.parent} cannot hold layers: {error.strerror}",
             kind=Kind.LAYER_FAILED,
             remedy=f"set {layers.ROOT_VARIABLE} to a folder on a local disk or a volume "
             "(inside a container the root file system will not do)",
         ) from None
-    for folder in sorted(modes, reverse=True):
-        os.chmod(draft / folder, modes[folder])
     try:
         os.rename(draft, path)
     except OSError:
