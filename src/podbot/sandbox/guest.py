@@ -1102,13 +1102,13 @@ def serve(workdir):
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     def take():
-        data = b""
+        data = bytearray()
         while len(data) < 8 or len(data) < 8 + struct.unpack_from("!I", data)[0]:
             part = os.read(line, 65536)
             if not part:
                 os._exit(0)
             data += part
-        return data[8:], struct.unpack_from("!I", data, 4)[0]
+        return bytes(data[8:]), struct.unpack_from("!I", data, 4)[0]
     def explain(limit):
         import linecache, traceback
         for name, text in sources.items():
