@@ -24,7 +24,8 @@ def answer(setting: Setting) -> list[Row]:
     with podbot.sandbox.open("overlay", target=setting.project("kernel"), discard=True) as sandbox:
 
         def ours() -> None:
-            assert sandbox.python("1+1").value == "2"
+            result = sandbox.python("1+1")
+            assert result.value == "2", result
 
         spread = race({"ours": Side(ours), "bare": Side(bare)}, setting.pace(300))
     what = "python kernel 1+1, overlay"
@@ -39,7 +40,8 @@ def start(setting: Setting) -> list[Row]:
 
         def ours() -> None:
             sandbox.python_restart()
-            assert sandbox.python("1").value == "1"
+            result = sandbox.python("1")
+            assert result.value == "1", result
 
         spread = race({"ours": Side(ours), "pass": Side(python_pass)}, setting.pace(60, 0.01))
     what = "python kernel, restart to first answer"

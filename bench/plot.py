@@ -31,11 +31,12 @@ def draw(report: Report, path: Path) -> bool:
     for place, (row, target) in enumerate(rows):
         used = target.used(row.value)
         axes.barh(place, min(used, LONGEST), color=WITHIN if row.verdict == "ok" else BEYOND)
-        axes.text(min(used, LONGEST) + 0.02, place, _label(row, target), va="center", fontsize=8)
+        axes.text(LONGEST + 0.06, place, _label(row, target), va="center", fontsize=8)
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_yticks(range(len(rows)), [row.what for row, _ in rows], fontsize=9)
     axes.invert_yaxis()
-    axes.set_xlim(0, LONGEST + 0.9)
+    axes.set_xlim(0, LONGEST + 1.1)
+    axes.set_xticks([0, 0.5, 1, 1.5, 2], ["0", "0.5", "1", "1.5", "2 or more"])
     axes.set_xlabel("share of what is allowed: left of the line is within the target")
     machine = report.machine
     axes.set_title(
@@ -52,4 +53,4 @@ def draw(report: Report, path: Path) -> bool:
 def _label(row: Row, target: Target) -> str:
     value = f"{row.value:.2f}" if row.value < 100 else f"{row.value:.0f}"
     versus = f"times {row.rival_name}" if row.rival else row.unit
-    return f"{value} {versus} ({target})".replace("<=", "≤").replace(">=", "≥")
+    return f"{value} {versus}".rstrip() + f" ({target})".replace("<=", "≤").replace(">=", "≥")

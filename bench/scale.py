@@ -69,9 +69,9 @@ def thousand(setting: Setting) -> list[Row]:
     return [
         row(f"{count} live sandboxes, PSS each", crowd.pss_each, "MiB", Target(3)),
         row("memory of the machine each, kernel's too", crowd.available_each, "MiB", None),
-        row("created", count / crowd.seconds_to_open, "/s", Target(120, at_least=True)),
-        row("closed", count / crowd.seconds_to_close, "/s", None),
-        row("threads of the host more", crowd.threads, "", Target(THREADS)),
+        row("sandboxes created", count / crowd.seconds_to_open, "/s", Target(120, at_least=True)),
+        row("sandboxes closed", count / crowd.seconds_to_close, "/s", None),
+        row("threads of the host, growth", crowd.threads, "", Target(THREADS)),
         row("descriptors of the host each", crowd.descriptors_each, "", Target(DESCRIPTORS)),
         row(f"threads {left}", crowd.threads_left, "", Target(0)),
         row(f"descriptors {left}", crowd.descriptors_left, "", Target(0)),
