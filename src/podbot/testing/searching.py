@@ -105,6 +105,12 @@ class SearchTests(Base):
         assert sandbox.glob("*", "folder/") == ["folder/sub"]
         assert sandbox.glob("**/*.py", root) == [f"{root}/folder/sub/file.py"]
 
+    def test_a_glob_keeps_the_order_of_a_listing(self, sandbox: Sandbox) -> None:
+        for path in ("a.py/x", "a/x", "a b/x", "a/b.c", "a/b/x"):
+            sandbox.write(path, b"")
+        listed = [entry.path for entry in sandbox.list(recursive=True)]
+        assert sandbox.glob("**") == listed == in_order(listed)
+
     def test_globs_agree_with_what_they_mean(self, sandbox: Sandbox) -> None:
         patterns = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4)
 
