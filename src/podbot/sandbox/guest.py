@@ -1089,7 +1089,7 @@ def set_terminal_size(fd: int, size: Sequence[int]) -> None:
 KERNEL = r"""
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
-import _ast, os, signal, struct
+import _ast, _signal as signal, _struct as struct, os  # the plain ones import half the library
 def serve(workdir):
     line = 3
     main = type(sys)("__main__")
@@ -1254,7 +1254,8 @@ class Kernel:
         self._out = Output(guest, near[0], 0, lambda: None, "cut")
         self._err = Output(guest, near[1], 0, lambda: None, "cut")
         guest.loop.watch(ours.fileno(), self._heard)
-        guest.loop.on_exit(self.pid, self._died)
+        pid = self.pid
+        guest.loop.on_exit(pid, lambda status: self._died(pid, status))
         guest.jobs[self.number] = self
 
     def _next(self) -> None:
@@ -1337,7 +1338,9 @@ class Kernel:
         self._guest.answer(head, b"".join((value or b"", out, err, failure or b"")))
         self._next()
 
-    def _died(self, status: int) -> None:
+    def _died(self, pid: int, status: int) -> None:
+        if pid != self.pid:
+            return  # one that was stopped on purpose; another serves already
         code, number = exit_of(status)
         how = f"killed by signal {number}" if number else f"it exited with {code}"
         self._stop(f"the kernel ended ({how}); its variables are gone")
