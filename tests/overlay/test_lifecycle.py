@@ -53,6 +53,17 @@ def test_a_layer_goes_when_told_to(target: Path, own_layers: Path) -> None:
     assert until(lambda: names(own_layers) == set())
 
 
+def test_a_target_closed_from_inside_does_not_keep_the_sandbox_from_closing(target: Path) -> None:
+    with OverlaySandbox(target) as sandbox:
+        sandbox.exec(["sh", "-c", "echo x > new; chmod 000 ."])
+
+    assert not sandbox.layer.live
+    layers.sweep()
+    sandbox.layer.upper(0).chmod(0o700)
+    assert (sandbox.layer.upper(0) / "new").exists()
+    sandbox.layer.discard()
+
+
 def test_several_targets_have_each_their_own_changes(target: Path, folder: Path) -> None:
     other = folder.parent / f"{folder.name}-other"
     other.mkdir()

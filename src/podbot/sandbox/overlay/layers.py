@@ -71,6 +71,8 @@ class Layer:
                         return False
             except FileNotFoundError:
                 continue
+            except PermissionError:
+                return False  # closed from inside: whoever looks at the changes will open it
         return True
 
     def discard(self) -> None:

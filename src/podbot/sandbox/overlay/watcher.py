@@ -81,10 +81,10 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def usage(path: Path, enough: int) -> int:
-    """Bytes on disk below a folder, links not followed; stops counting past ``enough``.
+    """Bytes on disk below a layer, links not followed; stops counting past ``enough``.
 
-    What runs inside cannot hide anything: a folder it made unreadable is read all the same, and
-    a tree too deep to be looked into counts as too much.
+    What runs inside cannot hide anything: folders it made unreadable are read all the same, and
+    a tree that still cannot be looked into counts as too much.
     """
     total = 0
     try:
@@ -98,49 +98,61 @@ def usage(path: Path, enough: int) -> int:
             try:
                 with _reading(top, folder) as fd:
                     for entry in os.listdir(fd):
+                        if folder == "." and entry.endswith(".work"):
+                            continue  # the kernel's own, and unreadable on purpose
                         with contextlib.suppress(FileNotFoundError):  # gone since it was listed
                             facts = os.lstat(entry, dir_fd=fd)
                             total += facts.st_blocks * 512
                             if stat.S_ISDIR(facts.st_mode):
                                 folders.append(f"{folder}/{entry}")
             except OSError as error:
-                if error.errno == errno.ENAMETOOLONG:
+                if error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
                     return enough + 1
+                # else it is gone, or no folder any more
     finally:
         os.close(top)
     return total
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+MOST_STEPS = 200
 
 
 @contextlib.contextmanager
 def _reading(top: int, folder: str) -> Iterator[int]:
-    """A folder's descriptor; if its mode is in the way, it is lifted for that long."""
+    """A folder's descriptor; modes in the way, its own or above it, are lifted for that long."""
+    with contextlib.ExitStack() as cleaning:
+        fd = _open_plainly(top, folder)
+        if fd is None:
+            fd = _open_lifted(top, folder, cleaning)
+        cleaning.callback(os.close, fd)
+        yield fd
+
+
+def _open_plainly(top: int, folder: str) -> int | None:
     try:
         fd = guest.open_beneath(top, folder, _FOLDER, 0)
     except PermissionError:
-        handle = guest.open_beneath(top, folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, 0)
-    else:
-        try:
-            if os.access(".", os.X_OK, dir_fd=fd):
-                yield fd
-                return
-            handle = os.dup(fd)
-        finally:
-            os.close(fd)
-    # By its descriptor, so that nothing outside of the layer can take its place.
-    name = f"/proc/self/fd/{handle}"
-    try:
-        mode = stat.S_IMODE(os.stat(name).st_mode)
-        os.chmod(name, mode | 0o500)
-        try:
-            fd = os.open(name, _FOLDER & ~os.O_NOFOLLOW)
-            try:
-                yield fd
-            finally:
-                os.close(fd)
-        finally:
-            os.chmod(name, mode)
-    finally:
-        os.close(handle)
+        return None
+    if os.access(".", os.X_OK, dir_fd=fd):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _open_lifted(top: int, folder: str, cleaning: contextlib.ExitStack) -> int:
+    """Step by step and by descriptor, so that no link leads us to anything of the host's."""
+    steps = folder.split("/")
+    if len(steps) > MOST_STEPS:
+        raise OSError(errno.ENAMETOOLONG, "closed folders too deep to be opened")
+    handle = top
+    for name in steps:
+        handle = os.open(name, _HANDLE, dir_fd=handle)
+        cleaning.callback(os.close, handle)
+        itself = f"/proc/self/fd/{handle}"
+        mode = stat.S_IMODE(os.stat(itself).st_mode)
+        if mode & 0o500 != 0o500:
+            os.chmod(itself, mode | 0o500)
+            cleaning.callback(os.chmod, itself, mode)
+    return os.open(f"/proc/self/fd/{handle}", _FOLDER & ~os.O_NOFOLLOW)
