@@ -40,11 +40,11 @@ class Hiding:
 
 def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[str, ...]) -> Hiding:
     """How to hide these paths, given what is overlaid and what is private anyway."""
-    # A secret that is a link is hidden where it points to as well.
-    pointed = {os.path.realpath(path) for path in hidden if os.path.islink(path)}
-    if pointed:
-        hidden = tuple(sorted({*hidden, *pointed}))
-    below, beside = _sorted(hidden, overlaid, private)
+    # Overlays that hold nothing hidden need no template, and would only spoil the caches.
+    holding = tuple(p for p in overlaid if any(path.startswith(f"{p}/") for path in hidden))
+    stamps = tuple(_stamp(folder) for folder in _parents(hidden))
+    hidden = _with_link_targets(hidden, stamps)
+    below, beside = _sorted(hidden, holding, private)
     parents: dict[str, str] = {}
     covers: dict[str, str] = {}
     uncovered = []
@@ -53,7 +53,7 @@ def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[s
         if not mattering or not os.path.isdir(parent):
             continue
         if parent != "/" and not mounts.any_below(parent):
-            parents[parent] = _template(parent, mattering)
+            parents[parent] = _template(parent, mattering, stamps)
             continue
         # An overlay would hide the mounts below it too: cover one by one what is there.
         for path in (os.path.join(parent, name) for name in mattering):
@@ -61,8 +61,18 @@ def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[s
                 covers[path] = cover_for(path)
             else:
                 uncovered.append(path)
-    templates = {point: _template(point, names) for point, names in below}
+    templates = {point: _template(point, names, stamps) for point, names in below}
     return Hiding(templates, parents, covers, tuple(uncovered))
+
+
+@lru_cache(maxsize=64)
+def _folders_over(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Every folder that one of the paths lies in."""
+    found = set()
+    for path in paths:
+        while (path := os.path.dirname(path)) not in found and path != "/":
+            found.add(path)
+    return tuple(found)
 
 
 def cover_for(path: str) -> str:
@@ -116,19 +126,52 @@ def _folders_above(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+Stamps = tuple[tuple[int, int] | None, ...]
+
+
+@lru_cache(maxsize=64)
+def _parents(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted({os.path.dirname(path) for path in paths}))
+
+
+def _stamp(folder: str) -> tuple[int, int] | None:
+    """Changes whenever an entry of a folder comes or goes, or its mode changes."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
+
+
+@lru_cache(maxsize=64)
+def _with_link_targets(hidden: tuple[str, ...], _stamps: Stamps) -> tuple[str, ...]:
+    """A secret that is a link is hidden where it points to as well."""
+    linked = [folder for folder in _folders_over(hidden) if os.path.islink(folder)]
+    pointed = {
+        os.path.realpath(path)
+        for path in hidden
+        if os.path.islink(path) or any(is_below(path, folder) for folder in linked)
+    }
+    return tuple(sorted({*hidden, *pointed})) if pointed else hidden
+
+
 _Key = tuple[str, tuple[str, ...], tuple[int | None, ...]]
-_made: dict[_Key, str] = {}
 
 
-def _template(point: str, names: tuple[str, ...]) -> str:
+def _template(point: str, names: tuple[str, ...], stamps: Stamps) -> str:
     """The folder of whiteouts for these names, made if it is not there yet."""
+    path = _template_of(str(layers.root()), point, names, stamps)
+    if not os.path.isdir(path):
+        _template_of.cache_clear()
+        path = _template_of(str(layers.root()), point, names, stamps)
+    return path
+
+
+@lru_cache(maxsize=256)
+def _template_of(_root: str, point: str, names: tuple[str, ...], _stamps: Stamps) -> str:
     folders = _folders_above(names)
     modes = tuple(_folder_mode(os.path.join(point, folder)) for folder in folders)
-    key = (point, names, modes)
-    path = _made.get(key)
-    if path is None or not os.path.isdir(path):
-        path = _made[key] = _find_or_make(key, dict(zip(folders, modes, strict=True)))
-    return path
+    return _find_or_make((point, names, modes), dict(zip(folders, modes, strict=True)))
 
 
 def _folder_mode(path: str) -> int | None:
