@@ -93,6 +93,14 @@ class LifetimeTests(Base):
         sandbox.close()
         sandbox.close()
 
+    def test_whatever_lies_in_it_it_can_be_closed(self) -> None:
+        sandbox = self.open_sandbox()
+        sandbox.mkdir("d/" * 1100)
+        sandbox.symlink("loop", "loop")
+        sandbox.write("folder/file", b"x", mode=0)
+        sandbox.close()
+        assert sandbox.closed
+
     def test_closing_frees_who_waits(self, sandbox: Sandbox) -> None:
         begun = threading.Event()
 
