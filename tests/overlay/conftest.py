@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from inside import PYTHON, fill, new_folder
+from inside import PYTHON, fill, new_folder, until
 
 from podbot.sandbox import Policy
 from podbot.sandbox.overlay import layers
@@ -19,7 +20,13 @@ def own_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = new_folder()
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(folder))
     yield folder
-    layers.remove(folder)
+
+    def removed() -> bool:
+        with suppress(OSError):  # a zygote may still be removing what was discarded
+            layers.remove(folder)
+        return not folder.exists()
+
+    assert until(removed)
 
 
 @pytest.fixture

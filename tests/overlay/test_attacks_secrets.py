@@ -143,6 +143,10 @@ def test_a_secret_behind_a_link_is_gone_at_its_real_place_too(home: Path, target
     folder.mkdir()
     (folder / "id_rsa").write_text(SECRET)
     (home / ".ssh").symlink_to(folder)
+    config = home / "dotfiles" / "config"
+    (config / "gh").mkdir(parents=True)
+    (config / "gh" / "hosts.yml").write_text(SECRET)
+    (home / ".config").symlink_to("dotfiles/config")
 
     with OverlaySandbox(target, discard=True) as sandbox:
         assert shell(sandbox, f"grep -r {SECRET} {home}") == ""
