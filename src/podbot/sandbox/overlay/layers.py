@@ -64,11 +64,13 @@ class Layer:
         """Whether nothing was written to any target."""
         if self.method != "overlay":
             return False
-        for index in range(len(self.targets)):
+        for index, target in enumerate(self.targets):
             try:
                 with os.scandir(self.upper(index)) as entries:
                     if next(entries, None) is not None:
                         return False
+                if os.stat(self.upper(index)).st_mode != os.stat(target).st_mode:
+                    return False  # the folder itself was changed
             except FileNotFoundError:
                 continue
             except PermissionError:

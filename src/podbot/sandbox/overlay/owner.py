@@ -8,6 +8,7 @@ anew.
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import json
 import os
@@ -139,4 +140,11 @@ def _forget_in_child() -> None:
         _owner = None
 
 
+def _stop_at_exit() -> None:
+    if _owner is not None:
+        _owner.stop()
+
+
 os.register_at_fork(after_in_child=_forget_in_child)
+# Registered before any sandbox can be: it runs after they were closed.
+atexit.register(_stop_at_exit)

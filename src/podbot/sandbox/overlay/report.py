@@ -35,6 +35,12 @@ def guarantees(
         Guarantee("system_calls", True, "seccomp filter"),
         Guarantee("secrets", True, "hidden paths do not exist inside"),
         Guarantee("environment", True, "a short allowlist of variables"),
+        Guarantee(
+            "unix_sockets",
+            True,
+            "not reachable through overlays and private folders, covered elsewhere; one created "
+            "later outside of these is not",
+        ),
         Guarantee("private_tmp", True, "fresh /tmp, /var/tmp, /run, /dev and /proc"),
         Guarantee("no_leftovers", True, "pid namespace ends with its first process"),
         Guarantee("limit.output", True, "the guest cuts what it keeps"),

@@ -262,7 +262,9 @@ def _lock_down(plan: Plan) -> None:
         kernel.drop_capabilities()
         # 11. Landlock: writing only where the plan says, whatever a mount may allow.
         _landlock(plan["writable"])
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        # No core dumps. 1 and not 0: it is what keeps the kernel from starting a handler on the
+        # host, which would read what a crashed process inside prepared for it.
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
         for name, value in plan["rlimits"].items():
             resource.setrlimit(getattr(resource, name), (value, value))
         # 12. The filter comes last but for what it would not forbid.
