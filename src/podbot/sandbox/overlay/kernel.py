@@ -10,11 +10,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import signal
 import struct
 
-MACHINE = platform.machine()
+MACHINE = os.uname().machine
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
