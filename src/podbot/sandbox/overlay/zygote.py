@@ -53,6 +53,62 @@ class Running(NamedTuple):
     lock: int
 
 
+class Undertaker:
+    """A fork of the zygote that does what nobody should wait for.
+
+    Taking down a mount namespace waits for other processors, and removing a layer for the disk.
+    """
+
+    def __init__(self) -> None:
+        self._line: socket.socket | None = None
+
+    def bury(self, mounts: int) -> None:
+        """Let go of a dead sandbox's mount namespace, and so of its mounts."""
+        if mounts >= 0:
+            self._send(b"", [mounts])
+            os.close(mounts)
+
+    def remove(self, path: str) -> None:
+        """Remove a discarded layer."""
+        if not self._send(os.fsencode(path), []):
+            _remove(path)
+
+    def _send(self, path: bytes, fds: list[int]) -> bool:
+        try:
+            if self._line is None:
+                self._line = self._begin()
+            socket.send_fds(self._line, [path or b"-"], fds, socket.MSG_DONTWAIT)
+        except OSError:
+            return False  # it is behind, or gone: the caller does it
+        return True
+
+    def _begin(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            self._work(theirs)
+        theirs.close()
+        return ours
+
+    @staticmethod
+    def _work(line: socket.socket) -> None:
+        """The fork's whole life: until the zygote is gone and all is done. Never returns."""
+        try:
+            signal.set_wakeup_fd(-1)
+            fd = line.fileno()
+            os.closerange(3, fd)
+            os.closerange(fd + 1, 1 << 20)
+            while True:
+                data, fds = _receive(line)
+                if not data:
+                    break
+                for namespace in fds:
+                    os.close(namespace)
+                if data != b"-":
+                    _remove(os.fsdecode(data))
+        finally:
+            os._exit(0)
+
+
 class Zygote:
     """Forks, remembers and ends guests."""
 
@@ -61,6 +117,8 @@ class Zygote:
         self._control = control
         self._files = files
         self._sandboxes: dict[int, Running] = {}
+        self._numbers: dict[int, int] = {}  # pid → number
+        self._undertaker = Undertaker()
         self._ending: set[int] = set()
         self._spare: Child | None = None
         self._private = {path: mode for path, mode in PRIVATE.items() if os.path.isdir(path)}
@@ -109,7 +167,7 @@ class Zygote:
         elif request["op"] == "end":
             self._end(request["number"])
         elif request["op"] == "remove":
-            _remove(request["path"])
+            self._undertaker.remove(request["path"])
         return True
 
     def _start(self, request: dict[str, object], line: int, lock: int) -> None:
@@ -126,7 +184,9 @@ class Zygote:
             os.close(lock)
         else:
             child.orders.close()
-            self._sandboxes[cast(int, request["number"])] = Running(child, lock)
+            number = cast(int, request["number"])
+            self._sandboxes[number] = Running(child, lock)
+            self._numbers[child.pid] = number
         finally:
             os.close(line)
 
@@ -176,43 +236,57 @@ class Zygote:
         os.kill(child.pid, signal.SIGKILL)
         os.waitpid(child.pid, 0)
         child.orders.close()
-        _close(child.mounts)
+        self._undertaker.bury(child.mounts)
 
     def _end(self, number: int) -> None:
-        if number not in self._sandboxes:
+        running = self._sandboxes.get(number)
+        if running is None:
             self._say_ended(number)
             return
         self._ending.add(number)
         # Our own child, not reaped yet: the pid cannot be anyone else's.
-        os.kill(self._sandboxes[number].child.pid, signal.SIGKILL)
+        os.kill(running.child.pid, signal.SIGKILL)
         self._reap()
 
     def _reap(self) -> None:
-        if self._spare is not None and os.waitpid(self._spare.pid, os.WNOHANG)[0]:
-            self._spare.orders.close()
-            _close(self._spare.mounts)
-            self._spare, self._root = None, None
-        for number, (child, lock) in list(self._sandboxes.items()):
-            if os.waitpid(child.pid, os.WNOHANG)[0] == 0:
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if self._spare is not None and pid == self._spare.pid:
+                self._spare.orders.close()
+                self._undertaker.bury(self._spare.mounts)
+                self._spare, self._root = None, None
+            number = self._numbers.pop(pid, None)
+            if number is None:
                 continue
-            del self._sandboxes[number]
+            running = self._sandboxes.pop(number)
             # Unlocked, not only closed: a fork on its way into stock may hold a copy for a moment
             # longer, and whoever is told of the end may discard the layer at once.
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            os.close(lock)
+            fcntl.flock(running.lock, fcntl.LOCK_UN)
+            os.close(running.lock)
             if number in self._ending:
                 self._ending.discard(number)
                 self._say_ended(number)
-            _close(child.mounts)
+            self._undertaker.bury(running.child.mounts)
 
     def _say_ended(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the owner is gone; serve() sees it next
             self._control.send(json.dumps({"ended": number}).encode())
 
 
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)
+def _remove(path: str) -> None:
+    """Remove a discarded layer, so that closing a sandbox need not wait for it."""
+    # A later sweep finds what is left; nothing in here may end the sandboxes that live.
+    with contextlib.suppress(OSError):
+        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            guest.remove_tree(folder, os.path.basename(path))
+        finally:
+            os.close(folder)
 
 
 def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[int, int]) -> None:
@@ -256,17 +330,6 @@ def _serve(ground: setup.Ground | setup.SetupError, plan: setup.Plan) -> None:
     inside.configure(plan["config"])
     _say(GUEST_FD, {"id": 0, "ready": True})
     inside.serve()
-
-
-def _remove(path: str) -> None:
-    """Remove a discarded layer, so that closing a sandbox need not wait for it."""
-    # A later sweep finds what is left; nothing in here may end the sandboxes that live.
-    with contextlib.suppress(OSError):
-        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            guest.remove_tree(folder, os.path.basename(path))
-        finally:
-            os.close(folder)
 
 
 def _report(line: int, kind: str, message: str, remedy: str | None) -> None:
