@@ -83,6 +83,8 @@ def render(text: str) -> str:
 
 def _spans(line: str) -> str:
     """One line; each run of one colour starts at its own column, whatever the font's width."""
+    if len(SGR.sub("", line)) > COLUMNS:
+        raise ValueError(f"a line that does not fit: {line!r}")
     spans, column, style = [], 0, ""
     for index, piece in enumerate(SGR.split(line)):
         if index % 2:

@@ -19,6 +19,7 @@ import socket
 import stat
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,9 +189,13 @@ def show_guarantees(sandbox: Sandbox) -> None:
     """What is enforced here, and by what."""
     heading("What the sandbox enforced on this host")
     width = max(len(guarantee.name) for guarantee in sandbox.guarantees)
+    room = max(30, shutil.get_terminal_size().columns - width - 9)
     for guarantee in sandbox.guarantees:
         mark = green("yes") if guarantee.enforced else red("no ")
-        print(f"  {mark}  {guarantee.name:<{width}}  {dim(guarantee.by)}")
+        first, *rest = textwrap.wrap(guarantee.by, room)
+        print(f"  {mark}  {guarantee.name:<{width}}  {dim(first)}")
+        for line in rest:
+            print(f"{'':<{width + 9}}{dim(line)}")
 
 
 def show_promises(promises: dict[str, bool]) -> int:

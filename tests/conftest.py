@@ -27,8 +27,13 @@ ALLOWED_SKIPS: tuple[tuple[str, Callable[[re.Match[str]], bool]], ...] = (
     (r"file modes hide these from other users", lambda _: os.geteuid() != 0),
     (r"(/\S*) is not (writable|this user's to write)", lambda m: not os.access(m[1], os.W_OK)),
     (r"only x86_64 has .+", lambda _: platform.machine() != "x86_64"),
-    (r"(\S+) is not installed", lambda m: shutil.which(m[1]) is None),
+    (
+        r"(\S+) is not installed",
+        lambda m: shutil.which(m[1]) is None and not os.path.exists(m[1]),
+    ),
     (r"could not import '(\w+)'.*", lambda m: importlib.util.find_spec(m[1]) is None),
+    (r"not promised here: needs Landlock 6", lambda _: _landlock_abi() < 6),
+    (r"limit\.(cpu|pids) is not enforced here: .+", lambda m: not _has_control_group(m[1])),
     # A virtual environment below a folder that is private inside: the copy CI tests as a user.
     (
         r"the interpreter lies where a sandbox cannot see it",
@@ -37,6 +42,18 @@ ALLOWED_SKIPS: tuple[tuple[str, Callable[[re.Match[str]], bool]], ...] = (
 )
 
 _unexpected: dict[str, str] = {}
+
+
+def _landlock_abi() -> int:
+    from podbot.sandbox.overlay import kernel
+
+    return kernel.landlock_abi()
+
+
+def _has_control_group(controller: str) -> bool:
+    from podbot.sandbox.overlay import cgroups
+
+    return controller in cgroups.hierarchy().parents
 
 
 @pytest.fixture(scope="session", autouse=True)
