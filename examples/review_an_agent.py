@@ -160,7 +160,7 @@ def run_agent(sandbox: Sandbox, place: Demo) -> dict[str, object]:
             for line in lines:
                 text = printable(line.decode("utf-8", "replace"))
                 text = dim(text) if text.startswith("  ") else text
-                print(f"  {dim('│')} {text.replace('refused', yellow('refused'))}", flush=True)
+                print(f"  {dim('│')} {text.replace('refused:', yellow('refused:'))}", flush=True)
         if process.wait(timeout=60) != 0:
             print(printable(process.stderr.read_all().decode("utf-8", "replace")), file=sys.stderr)
             return {}
