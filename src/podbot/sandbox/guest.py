@@ -2274,10 +2274,10 @@ class Guest:
     """Everything one sandbox knows, and the requests it answers."""
 
     files: Files
+    wire: Wire
 
-    def __init__(self, in_fd: int, out_fd: int) -> None:
+    def __init__(self) -> None:
         self.loop = Loop()
-        self.wire = Wire(self.loop, in_fd, out_fd, self._request, self._ended)
         self.null = os.open(os.devnull, os.O_RDWR)
         self.jobs: dict[int, Job] = {}
         self._handles: dict[int, Draft | Reading | Spool] = {}
@@ -2288,8 +2288,9 @@ class Guest:
         self.rg: str | None = None
         self._environment: dict[str, str] = {}
 
-    def serve(self) -> None:
+    def serve(self, in_fd: int, out_fd: int) -> None:
         """Until the host hangs up; then nothing of this sandbox is left."""
+        self.wire = Wire(self.loop, in_fd, out_fd, self._request, self._ended)
         self.loop.run()
 
     def answer(self, head: Head, payload: Bytes = b"") -> None:
@@ -2829,7 +2830,7 @@ def main() -> None:
     os.set_inheritable(in_fd, False)
     os.set_inheritable(out_fd, False)
     os.chdir("/")
-    Guest(in_fd, out_fd).serve()
+    Guest().serve(in_fd, out_fd)
     end_descendants()
 
 

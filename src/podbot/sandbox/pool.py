@@ -5,6 +5,7 @@ One thread fills it in the background. Each sandbox is used once: whoever claims
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -73,11 +74,18 @@ class Pool:
             if self._closed:
                 return
             try:
-                self._stock.put(Sandbox(self._factory(**self._options)))
+                self._stock.put(self._warm())
             except SandboxError as error:
                 self._stock.put(error)  # for whoever claims next
             if self._stock.qsize() >= self._size:
                 self._full.set()
+
+    def _warm(self) -> Sandbox:
+        """A new sandbox whose guest has done its work once: the first command is the slowest."""
+        sandbox = Sandbox(self._factory(**self._options))
+        with contextlib.suppress(SandboxError):  # a backend without commands, or without `true`
+            sandbox.exec(["true"])
+        return sandbox
 
     def __enter__(self) -> Self:
         return self

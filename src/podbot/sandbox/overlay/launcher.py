@@ -120,6 +120,9 @@ class OverlayLauncher:
             )  # fmt: skip
             number = zygote.start(order, theirs, lock)
             theirs.close()
+            # Said while the child works; then wait for it.
+            guarantees = report.guarantees(self.policy, self.limits, group, reason)
+            notes = report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             await_ready(ours)
         except BaseException:
             ours.close()
@@ -136,12 +139,12 @@ class OverlayLauncher:
             running.watch(self.limits.disk)
         return Launched(
             workdir=view.targets[0],
-            guarantees=report.guarantees(self.policy, self.limits, group, reason),
+            guarantees=guarantees,
             end=running.end,
             connection=ours,
             died=running.reason,
             layer=layer,
-            notes=report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason),
+            notes=notes,
         )
 
     def _group(self) -> Group:

@@ -142,16 +142,11 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
         except FileNotFoundError:  # someone removed the root since it was checked
             _checked_root.cache_clear()
             os.mkdir(root() / path.name, 0o700)
-        # Locked before it has a name that `found` looks for: a sweep never sees it unlocked.
-        lock = os.open(path / ".new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Empty until all the rest is there: without its text a layer does not count as whole.
+        base = os.fspath(path)
+        lock = os.open(f"{base}/{META}", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            meta = {
-                "version": 1, "targets": list(targets), "created": layer.created,
-                "owner": layer.owner, "method": method,
-            }  # fmt: skip
-            os.write(lock, json.dumps(meta).encode("ascii"))
-            base = os.fspath(path)
             for index, target in enumerate(targets):
                 if method == "overlay":
                     os.mkdir(f"{base}/{index}.work", 0o700)
@@ -161,7 +156,11 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
             if home:
                 os.mkdir(f"{base}/home.work", 0o700)
                 os.mkdir(f"{base}/home.upper", 0o700)
-            os.rename(path / ".new", path / META)
+            meta = {
+                "version": 1, "targets": list(targets), "created": layer.created,
+                "owner": layer.owner, "method": method,
+            }  # fmt: skip
+            os.write(lock, json.dumps(meta).encode("ascii"))
         except BaseException:
             os.close(lock)
             raise
@@ -250,7 +249,7 @@ def _is_abandoned(entry: Path) -> bool:
     try:
         if time.time() - os.lstat(entry).st_mtime < HALF_MADE_AGE:
             return False
-        with _locked(entry / ".new"):
+        with _locked(entry / META):
             return True
     except FileNotFoundError:
         return True
@@ -282,9 +281,8 @@ def remove(path: Path) -> None:
 
 def unmake(path: Path, targets: int) -> None:
     """Remove a layer that nothing was written to: by name, as descriptors may have run out."""
-    for name in (".new", META):
-        with contextlib.suppress(OSError):
-            os.unlink(path / name)
+    with contextlib.suppress(OSError):
+        os.unlink(path / META)
     parts = [*map(str, range(targets)), "home"]
     for name in (f"{part}.{kind}" for part in parts for kind in ("upper", "work")):
         with contextlib.suppress(OSError):

@@ -78,10 +78,11 @@ class ZygoteOwner:
         with self._lock:
             number = next(self._numbers)
             request = {
-                "op": "start", "number": number, "plan": order.plan, "network": order.network,
+                "op": "start", "number": number, "network": order.network,
                 "cgroups": order.cgroups, "layer_root": order.layer_root,
             }  # fmt: skip
-            data = json.dumps(request).encode("ascii")
+            # The plan goes behind it on a line of its own: the zygote passes it on unread.
+            data = f"{json.dumps(request)}\n{json.dumps(order.plan)}".encode("ascii")
             fds = array.array("i", [line.fileno(), lock])
             self._control.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
             return number

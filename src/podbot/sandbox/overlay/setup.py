@@ -77,7 +77,6 @@ OTHER_TARGET = (
     "use a target on a local disk file system (ext4, xfs, btrfs, …), without mounts below it"
 )
 TMP_SIZE = 2 << 30
-FIRST_OWN_FD = 4  # 3 is the guest's line
 DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 SAFE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 
@@ -119,6 +118,7 @@ class Ground:
 
     def __init__(self, terms: Terms):
         self._private = terms.private
+        self._first_fd = os.open("/", os.O_PATH | os.O_CLOEXEC)  # all we open comes after it
         # 1. In the new user namespace we are nobody until we say who we are: ourselves. One id
         #    only, so there is nothing to switch to; setgroups goes before gid_map is allowed.
         with _step("userns_denied", "mapping the user into the namespace"):
@@ -160,7 +160,10 @@ class Ground:
         os.umask(0o022)
 
     def enter(self, plan: Plan) -> None:
-        """Do the rest: the plan's mounts, then throw away the keys."""
+        """Do the rest: the plan's mounts, then throw away the keys.
+
+        Descriptors opened since this object was made are closed.
+        """
         # 6. The writable layers and the policy's paths, outermost first.
         layers = [(overlay["at"], self._overlay(overlay)) for overlay in plan["overlays"]]
         with _step("lockdown_failed", "showing a path of the policy"):
@@ -179,7 +182,7 @@ class Ground:
                 _write("/proc/sys/kernel/pid_max", str(plan["pid_max"]))
             kernel.set_attributes(self._proc, add=kernel.MOUNT_ATTR_RDONLY)
         # 8. Every descriptor that still points below the new mounts goes; then step onto them.
-        os.closerange(FIRST_OWN_FD, 1 << 20)
+        os.closerange(self._first_fd, 1 << 20)
         os.chdir("/")
         _lock_down(plan)
 

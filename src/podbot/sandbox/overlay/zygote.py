@@ -159,24 +159,24 @@ class Zygote:
         data, fds = _receive(self._control)
         if not data:
             return False
-        request = json.loads(data)
+        head, _, plan = data.partition(b"\n")
+        request = json.loads(head)
         self._patience = IDLE_MILLISECONDS if request["op"] == "start" else 0
         if request["op"] == "start":
             self._root = request["layer_root"]
-            self._start(request, *fds)
+            self._start(request, plan, *fds)
         elif request["op"] == "end":
             self._end(request["number"])
         elif request["op"] == "remove":
             self._undertaker.remove(request["path"])
         return True
 
-    def _start(self, request: dict[str, object], line: int, lock: int) -> None:
+    def _start(self, request: dict[str, object], plan: bytes, line: int, lock: int) -> None:
         try:
             child = self._claim(request["network"] == "none", str(request["layer_root"]))
             for folder in cast(list[str], request["cgroups"]):
                 with open(f"{folder}/cgroup.procs", "w") as file:
                     file.write(str(child.pid))
-            plan = json.dumps(request["plan"]).encode("ascii")
             socket.send_fds(child.orders, [plan], [line])
         except OSError as error:
             kind = "userns_denied" if isinstance(error, kernel.KernelError) else "launch_failed"
@@ -300,6 +300,7 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         os.dup2(orders.fileno(), GUEST_FD, inheritable=False)
         orders.detach()
         os.closerange(GUEST_FD + 1, 1 << 20)
+        inside = guest.Guest()
         ground: setup.Ground | setup.SetupError
         try:
             ground = setup.Ground(ground_for)
@@ -311,14 +312,14 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         if data:
             os.dup2(fds[0], GUEST_FD, inheritable=False)
             os.close(fds[0])
-            _serve(ground, cast(setup.Plan, json.loads(data)))
+            _serve(inside, ground, cast(setup.Plan, json.loads(data)))
     except BaseException as error:
         _report(GUEST_FD, "launch_failed", f"{type(error).__name__}: {error}", None)
     finally:
         os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
 
 
-def _serve(ground: setup.Ground | setup.SetupError, plan: setup.Plan) -> None:
+def _serve(inside: guest.Guest, ground: setup.Ground | setup.SetupError, plan: setup.Plan) -> None:
     try:
         if isinstance(ground, setup.SetupError):
             raise ground
@@ -326,10 +327,9 @@ def _serve(ground: setup.Ground | setup.SetupError, plan: setup.Plan) -> None:
     except setup.SetupError as error:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
         return
-    inside = guest.Guest(GUEST_FD, GUEST_FD)
     inside.configure(plan["config"])
     _say(GUEST_FD, {"id": 0, "ready": True})
-    inside.serve()
+    inside.serve(GUEST_FD, GUEST_FD)
 
 
 def _report(line: int, kind: str, message: str, remedy: str | None) -> None:
