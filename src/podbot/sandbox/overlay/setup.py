@@ -100,7 +100,8 @@ def _step(kind: str, what: str, remedy: str | None = DOCTOR) -> Iterator[None]:
 class Terms(NamedTuple):
     """What is known before any plan: who we are, and what every sandbox of this host has.
 
-    ``private`` are folders to cover with a fresh tmpfs, and its mode; ``alone`` means no network.
+    ``private`` are folders to cover with a fresh tmpfs, and its mode; ``alone`` means no network,
+    ``in_stock`` that nobody waits for it yet.
     """
 
     uid: int
@@ -108,6 +109,7 @@ class Terms(NamedTuple):
     layer_root: str
     private: dict[str, str]
     alone: bool
+    in_stock: bool
 
 
 class Ground:

@@ -29,7 +29,7 @@ MESSAGE_LIMIT = 1 << 20
 GUEST_FD = 3
 IDLE_MILLISECONDS = 20
 """How long nobody must have asked for anything before the stock is filled, unless a sandbox just
-ended: a sandbox that just started wants the processor for what it was opened for."""
+ended or several were started in a row: one that just started wants the processor for itself."""
 PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}  # noqa: S108 - what we cover
 
 
@@ -154,6 +154,7 @@ class Zygote:
 
     _root: str | None = None
     _patience = IDLE_MILLISECONDS
+    _in_burst = False
 
     def _message(self) -> bool:
         data, fds = _receive(self._control)
@@ -161,7 +162,9 @@ class Zygote:
             return False
         head, _, plan = data.partition(b"\n")
         request = json.loads(head)
-        self._patience = IDLE_MILLISECONDS if request["op"] == "start" else 0
+        started = request["op"] == "start"
+        self._patience = IDLE_MILLISECONDS if started and not self._in_burst else 0
+        self._in_burst = started
         if request["op"] == "start":
             self._root = request["layer_root"]
             self._start(request, plan, *fds)
@@ -204,15 +207,15 @@ class Zygote:
     def _stock(self, layer_root: str) -> None:
         try:
             self._mount_poll.poll(0)
-            self._spare = self._fork(True, layer_root)
+            self._spare = self._fork(True, layer_root, in_stock=True)
         except OSError:
             self._root = None  # not now; the next request says what is wrong
 
-    def _fork(self, alone: bool, layer_root: str) -> Child:
+    def _fork(self, alone: bool, layer_root: str, in_stock: bool = False) -> Child:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
-        terms = setup.Terms(os.getuid(), os.getgid(), layer_root, self._private, alone)
+        terms = setup.Terms(os.getuid(), os.getgid(), layer_root, self._private, alone, in_stock)
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
             | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)
@@ -304,6 +307,8 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         ground: setup.Ground | setup.SetupError
         try:
             ground = setup.Ground(ground_for)
+            if ground_for.in_stock:
+                inside.rehearse()
         except setup.SetupError as error:
             ground = error  # told to whoever asks for this child
         waiting = socket.socket(fileno=GUEST_FD)
