@@ -324,7 +324,10 @@ class Sandbox:
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """End the sandbox: every process in it is dead when this returns. May be called twice."""
+        """End the sandbox: every process in it is dead when this returns. May be called twice.
+
+        With a layer that is discarded anyway they are killed, but not waited for.
+        """
         with self._closing:
             self._finalizer()
 

@@ -349,18 +349,22 @@ class _Running:
         self._zygote.end(self._number)
 
     def end(self) -> None:
-        """Kill all of it, then tidy up; a layer with changes stays unless told otherwise."""
+        """Kill all of it, then tidy up; a layer with changes stays unless told otherwise.
+
+        What is discarded anyway is killed without waiting for its death.
+        """
         if self._ended:
             return
         self._ended = True
         if self._watcher is not None:
             self._watcher.stop()
-        self._zygote.end(self._number)
-        self._group.remove()
+        if not self._discard or self._group.folders:
+            self._zygote.end(self._number)
+            self._group.remove()
         if self._discard or self._layer.empty:
             trash = layers.throw_away(self._layer.path)
             if self._zygote.alive:
-                self._zygote.remove(str(trash))
+                self._zygote.discard(self._number, str(trash))
             else:
                 layers.remove(trash)
         else:

@@ -101,10 +101,11 @@ class ZygoteOwner:
             except OSError:
                 return  # likewise
 
-    def remove(self, path: str) -> None:
-        """Have it remove a folder of ours in its own time."""
+    def discard(self, number: int, path: str) -> None:
+        """Kill a guest and all of its sandbox, then remove a folder; none of it is waited for."""
+        request = {"op": "discard", "number": number, "path": path}
         with self._lock, contextlib.suppress(OSError):
-            self._control.send(json.dumps({"op": "remove", "path": path}).encode("ascii"))
+            self._control.send(json.dumps(request).encode("ascii"))
 
     def let_go(self) -> None:
         """Close our end: in a fork, so that the owner's end is noticed, or once it is dead."""

@@ -20,6 +20,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from typing import NamedTuple, cast
 
 from podbot.sandbox import guest
@@ -120,6 +121,7 @@ class Zygote:
         self._numbers: dict[int, int] = {}  # pid → number
         self._undertaker = Undertaker()
         self._ending: set[int] = set()
+        self._discarded: dict[int, str] = {}  # number → the layer to remove once it is dead
         self._spare: Child | None = None
         self._private = {path: mode for path, mode in PRIVATE.items() if os.path.isdir(path)}
         self._owner_fd = os.pidfd_open(owner)
@@ -170,8 +172,8 @@ class Zygote:
             self._start(request, plan, *fds)
         elif request["op"] == "end":
             self._end(request["number"])
-        elif request["op"] == "remove":
-            self._undertaker.remove(request["path"])
+        elif request["op"] == "discard":
+            self._discard(request["number"], request["path"])
         return True
 
     def _start(self, request: dict[str, object], plan: bytes, line: int, lock: int) -> None:
@@ -251,6 +253,15 @@ class Zygote:
         os.kill(running.child.pid, signal.SIGKILL)
         self._reap()
 
+    def _discard(self, number: int, path: str) -> None:
+        running = self._sandboxes.get(number)
+        if running is None:
+            self._undertaker.remove(path)
+            return
+        self._discarded[number] = path
+        os.kill(running.child.pid, signal.SIGKILL)
+        self._reap()
+
     def _reap(self) -> None:
         while True:
             try:
@@ -275,6 +286,19 @@ class Zygote:
                 self._ending.discard(number)
                 self._say_ended(number)
             self._undertaker.bury(running.child.mounts)
+            path = self._discarded.pop(number, None)
+            if path is not None:
+                self._undertaker.remove(path)
+
+    def finish(self) -> None:
+        """The owner is gone: do what it still asked for. Whatever lives dies with us."""
+        self._control.setblocking(False)
+        with contextlib.suppress(OSError):
+            while self._message():
+                pass
+        while self._discarded:
+            time.sleep(0.001)
+            self._reap()
 
     def _say_ended(self, number: int) -> None:
         with contextlib.suppress(OSError):  # the owner is gone; serve() sees it next
@@ -372,3 +396,4 @@ def main() -> None:
     gc.freeze()
     gc.disable()
     zygote.serve()
+    zygote.finish()
