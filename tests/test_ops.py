@@ -1,0 +1,126 @@
+"""Every verb against a guest that answers anything: a result, or a `SandboxError`, never else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podbot.errors import GuestLostError, Kind, SandboxError
+from podbot.sandbox import ops
+from podbot.sandbox.channel import Reply
+from podbot.sandbox.limits import Limits
+
+LIMITS = Limits()
+COMMAND = ops.command(["true"], None, None)
+
+VERBS: dict[str, Callable[[], ops.Op[object]]] = {
+    "exec": lambda: ops.exec_(COMMAND, b"x", 1.0, LIMITS),
+    "exec with much input": lambda: ops.exec_(COMMAND, b"x" * 2_000_000, None, LIMITS),
+    "output": lambda: ops.output(1, "stdout", 100, 1.0),
+    "feed": lambda: ops.feed(1, b"x" * 2_000_000, close=True),
+    "wait": lambda: ops.wait(1, None),
+    "signal": lambda: ops.send_signal(1, 15, group=False),
+    "processes": ops.processes,
+    "python": lambda: ops.python("1", None, LIMITS),
+    "interrupt": ops.python_interrupt,
+    "read": lambda: ops.read("file", 0, None, 5000),
+    "read a piece": lambda: ops.read("file", 0, 5000, 1),
+    "write": lambda: ops.write("file", b"x" * 2_000_000, "replace", None),
+    "edit": lambda: ops.edit("file", "a", "b", False),
+    "list": lambda: ops.list_(".", recursive=True, max_entries=3),
+    "glob": lambda: ops.glob("*", ".", 3),
+    "grep": lambda: ops.grep(ops.Search("x", max_matches=3)),
+    "stat": lambda: ops.stat("file", follow=True),
+    "exists": lambda: ops.exists("file"),
+    "init": lambda: ops.init({}),
+}
+
+FIELDS = (
+    "stdout_size", "exit_code", "duration", "timed_out", "signal", "stdout_truncated", "handle",
+    "process", "ended", "dropped", "value_size", "stderr_size", "error_size", "has_value",
+    "has_error", "restarted", "truncated", "interrupted", "count", "info", "protocol", "python",
+)  # fmt: skip
+ROW = (
+    "process", "argv", "exit_code", "path", "kind", "size", "mode", "mtime_ns", "link_target",
+)  # fmt: skip
+
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(-1, 3)
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["file", "dir", "x", "a/../b", "\ud800"])
+    | st.lists(st.sampled_from(["x", 1, None]), max_size=3)
+)
+rows = st.dictionaries(st.sampled_from(ROW), plain)
+values = plain | rows
+heads = st.dictionaries(st.sampled_from(FIELDS), values)
+payloads = (
+    st.binary(max_size=20)
+    | st.lists(values, max_size=5).map(lambda found: json.dumps(found).encode())
+    | st.integers(0, 6000).map(lambda size: b"x" * size)
+)
+replies = st.builds(Reply, heads, payloads)
+refusals = st.builds(lambda kind: SandboxError("no", kind=kind), st.sampled_from(list(Kind)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@settings(max_examples=60, deadline=None)
+@given(answers=st.lists(replies | refusals, min_size=1, max_size=8))
+def test_whatever_a_guest_answers_a_verb_ends_in_a_result_or_an_error(
+    verb: str, answers: list[Reply | SandboxError]
+) -> None:
+    op = VERBS[verb]()
+    try:
+        next(op)
+        for turn in range(200):
+            answer = answers[turn % len(answers)]
+            if isinstance(answer, SandboxError):
+                op.throw(answer)
+            else:
+                op.send(answer)
+    except (StopIteration, SandboxError):
+        return
+    finally:
+        op.close()
+    assert verb.startswith("read")  # a file may be long, and come a byte at a time
+
+
+def answered(op: ops.Op[object], *answers: Reply) -> object:
+    """What a verb makes of these answers."""
+    waiting: Iterator[Reply] = iter(answers)
+    try:
+        next(op)
+        while True:
+            op.send(next(waiting))
+    except StopIteration as stop:
+        return stop.value
+
+
+@pytest.mark.parametrize(
+    ("op", "reply"),
+    [
+        (
+            ops.python("1", None, LIMITS),
+            Reply({"value_size": 1, "stdout_size": 0, "stderr_size": 0, "error_size": 0}, b"xx"),
+        ),
+        (ops.grep(ops.Search("x", max_matches=1)), Reply({}, b'[["a",1,"x"],["a",2,"x"]]')),
+        (ops.grep(ops.Search("x")), Reply({}, b'[["a",1]]')),
+        (ops.grep(ops.Search("x")), Reply({}, b'[["a","1","x"]]')),
+        (ops.glob("*", ".", 9), Reply({}, b"[1]")),
+        (ops.processes(), Reply({}, b'[{"process":1,"argv":"sh"}]')),
+        (ops.stat("x", follow=True), Reply({"info": {"kind": "door"}}, b"")),
+        (ops.init({}), Reply({"protocol": 2, "python": "3"}, b"")),
+        (ops.exec_(COMMAND, None, None, LIMITS), Reply({"stdout_size": 9}, b"short")),
+        (ops.edit("x", "a", "b", False), Reply({"count": 0}, b"")),
+    ],
+)
+def test_an_answer_that_cannot_be_is_a_protocol_error(op: ops.Op[object], reply: Reply) -> None:
+    with pytest.raises(GuestLostError) as caught:
+        answered(op, reply)
+    assert caught.value.kind is Kind.PROTOCOL
