@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     ProcessTable = dict[int, tuple[int, int, str, int]]
     Entry = tuple[str, os.stat_result, int]
     """(path below the folder walked, stat, open parent)"""
-    Matcher = Callable[[str], object]
     Check = Literal["none", "wide", "all"]
     Row = tuple[bytes, int, bytes]
     Found = tuple[str, int, str]
@@ -73,7 +72,7 @@ MAX_PAYLOAD = 1024 * 1024
 MAX_HEAD = 4 * 1024 * 1024
 QUEUE_LIMIT = 8 * 1024 * 1024
 SPOOL_LIMIT = 64 * 1024 * 1024
-SEARCH_OUTPUT_LIMIT = 16 * 1024 * 1024
+SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
 LINGER_SECONDS = 0.1
 KEPT_PROCESSES = 256
 KEPT_DRAINS = 64
@@ -1126,7 +1125,7 @@ def serve(workdir):
             trace = trace.tb_next
         return "".join(traceback.format_exception(kind, error, trace))[:limit]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    count = 0
+    count, myself = 0, os.getpid()
     while True:
         source, limit = take()
         source = source.decode("utf-8", "surrogatepass")
@@ -1163,6 +1162,8 @@ def serve(workdir):
                 stream.flush()
             except Exception:
                 pass
+        if os.getpid() != myself:
+            os._exit(0)  # a fork the code made and let run out: it must not answer for us
         one = b"" if value is None else value.encode("utf-8", "backslashreplace")
         two = b"" if failure is None else failure.encode("utf-8", "backslashreplace")
         flags = (value is not None) | (failure is not None) << 1
@@ -1466,24 +1467,26 @@ class Files:
 
     def make_folders(self, path: str) -> None:
         """mkdir -p, step by step below the root."""
-        try:
-            os.close(self.open(path, os.O_PATH | os.O_DIRECTORY))
-            return
-        except Refused as error:
-            if error.kind != "not_found":
-                raise
-        above = os.path.dirname(path.rstrip("/"))
-        if above and above != path:
-            self.make_folders(above)
-        fd, name = self.parent(path)
-        try:
-            os.mkdir(name, dir_fd=fd)
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise refused(error, path) from error
-        finally:
-            os.close(fd)
+        missing = []
+        while path:
+            try:
+                os.close(self.open(path, os.O_PATH | os.O_DIRECTORY))
+                break
+            except Refused as error:
+                if error.kind != "not_found":
+                    raise
+            missing.append(path)
+            path = os.path.dirname(path.rstrip("/"))
+        for folder in reversed(missing):
+            fd, name = self.parent(folder)
+            try:
+                os.mkdir(name, dir_fd=fd)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise refused(error, folder) from error
+            finally:
+                os.close(fd)
 
 
 class Draft:
@@ -1764,93 +1767,188 @@ class _Removal:
 # --- Searching
 
 
-def glob_matcher(pattern: str) -> Matcher:
-    """A function that tells whether a relative path matches.
+class Glob:
+    """A pattern such as ``src/**/*.py``, matched one name at a time on the way down.
 
     ``*`` and ``?`` stay within a name, ``**`` as a whole segment crosses any number of folders.
+    No pattern can make this slow: the state is a set of places in the pattern.
     """
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    if not parts or ".." in parts:
-        raise Refused("bad_pattern", f"{pattern!r} is not a pattern below the folder")
-    expression = ""
-    for index, part in enumerate(parts):
-        last = index == len(parts) - 1
-        if part == "**":
-            expression += "(?:[^/]+(?:/[^/]+)*)" if last else "(?:[^/]+/)*"
-        else:
-            expression += _segment(part) + ("" if last else "/")
-    return re.compile(expression + r"\Z", re.DOTALL).match
 
+    def __init__(self, pattern: str) -> None:
+        parts = [part for part in pattern.split("/") if part not in ("", ".")]
+        if not parts or ".." in parts:
+            raise Refused("bad_pattern", f"{pattern!r} is not a pattern of paths below a folder")
+        self._parts = [None if part == "**" else NamePattern(part) for part in parts]
+        self.start = self._skip({0})
 
-def _segment(part: str) -> str:
-    out, index = "", 0
-    while index < len(part):
-        char = part[index]
-        index += 1
-        if char == "*":
-            while part[index : index + 1] == "*":
-                index += 1
-            out += "[^/]*"
-        elif char == "?":
-            out += "[^/]"
-        elif char == "[":
-            end = part.find("]", index + 1 + (part[index : index + 1] == "!"))
-            if end < 0:
-                out += r"\["
+    def step(self, state: frozenset[int], name: str) -> frozenset[int]:
+        """The state below an entry of this name; empty when nothing there can match."""
+        after = set()
+        last = len(self._parts) - 1
+        for index in state:
+            if index > last:
                 continue
-            inside = part[index:end].replace("\\", r"\\")
-            negated = inside.startswith("!")
-            inside = inside[1:] if negated else inside
-            inside = inside.replace("[", r"\[").replace("^", r"\^").replace("&", r"\&")
-            inside = inside.replace("~", r"\~").replace("|", r"\|")
-            out += f"[^/{inside}]" if negated else f"(?!/)[{inside}]"
-            index = end + 1
+            part = self._parts[index]
+            if part is None:
+                after.add(index)
+                if index == last:
+                    after.add(index + 1)  # a last ** takes everything below
+            elif part.matches(name):
+                after.add(index + 1)
+        return self._skip(after)
+
+    def accepts(self, state: frozenset[int]) -> bool:
+        """Whether the names that led to this state match the whole pattern."""
+        return len(self._parts) in state
+
+    def matches(self, path: str) -> bool:
+        """Whether a relative path matches."""
+        state = self.start
+        for name in path.split("/"):
+            state = self.step(state, name)
+        return self.accepts(state)
+
+    def _skip(self, state: set[int]) -> frozenset[int]:
+        """A ``**`` before more parts may stand for no folder at all."""
+        for index, part in enumerate(self._parts[:-1]):
+            if part is None and index in state:
+                state.add(index + 1)
+        return frozenset(state)
+
+
+class NamePattern:
+    """One segment of a glob: text, ``*``, ``?`` and ``[…]``."""
+
+    def __init__(self, text: str) -> None:
+        self._steps: list[Callable[[str], bool] | str | None] = []  # None is a star
+        index = 0
+        while index < len(text):
+            char = text[index]
+            index += 1
+            if char == "*":
+                self._steps.append(None)
+            elif char == "?":
+                self._steps.append(lambda _: True)
+            elif char == "[":
+                end = text.find("]", index + 1 + (text[index : index + 1] == "!"))
+                if end < 0:
+                    self._steps.append("[")
+                    continue
+                self._steps.append(one_of(text[index:end]))
+                index = end + 1
+            else:
+                self._steps.append(char)
+
+    def matches(self, name: str) -> bool:
+        """Whether a name matches: a star that fails is tried once more, one character later."""
+        steps = self._steps
+        at = place = 0
+        star, resume = -1, 0
+        while place < len(name):
+            step = steps[at] if at < len(steps) else ""
+            if step is None:
+                star, resume = at, place
+                at += 1
+            elif step == name[place] or (callable(step) and step(name[place])):
+                at += 1
+                place += 1
+            elif star >= 0:
+                resume += 1
+                at, place = star + 1, resume
+            else:
+                return False
+        return all(step is None for step in steps[at:])
+
+
+def one_of(inside: str) -> Callable[[str], bool]:
+    """The test for a set: characters and ranges, negated by a leading ``!``."""
+    negated = inside.startswith("!")
+    text = inside[1:] if negated else inside
+    ranges = []
+    index = 0
+    while index < len(text):
+        if text[index + 1 : index + 2] == "-" and index + 2 < len(text):
+            ranges.append((text[index], text[index + 2]))
+            index += 3
         else:
-            out += re.escape(char)
-    return out
+            ranges.append((text[index], text[index]))
+            index += 1
+    return lambda char: any(low <= char <= high for low, high in ranges) != negated
 
 
-def walk(fd: int, prefix: str = "") -> Iterator[Entry]:
-    """(relative path, stat, open parent) of everything below a folder, links not followed."""
-    with os.scandir(fd) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        try:
-            facts = entry.stat(follow_symlinks=False)
-        except OSError:
-            continue  # gone since it was listed
-        yield prefix + entry.name, facts, fd
-        if stat.S_ISDIR(facts.st_mode):
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+class _Level:
+    """A folder that is being walked; its descriptor may be let go of while we are far below."""
+
+    def __init__(self, fd: int, prefix: str) -> None:
+        self.fd, self.prefix = fd, prefix
+        facts = os.fstat(fd)
+        self._identity = facts.st_dev, facts.st_ino
+        with os.scandir(fd) as entries:
+            self.names = sorted((entry.name for entry in entries), reverse=True)
+
+    def let_go(self) -> None:
+        """Close the descriptor."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def come_back(self, below: int) -> bool:
+        """Have a descriptor again, through the folder below; False if it was moved away."""
+        if self.fd < 0:
+            self.fd = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=below)
+            facts = os.fstat(self.fd)
+            return self._identity == (facts.st_dev, facts.st_ino)
+        return True
+
+
+def walk(fd: int) -> Iterator[Entry]:
+    """(relative path, stat, open parent) of everything below a folder, links not followed.
+
+    A folder's entries follow it, by name. Neither depth nor the limit on descriptors stops it.
+    """
+    levels = [_Level(os.dup(fd), "")]
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        while levels:
+            here = levels[-1]
+            if not here.names:
+                if len(levels) > 1 and not levels[-2].come_back(here.fd):
+                    return  # someone moved folders about while we were below: this is the end
+                levels.pop().let_go()
+                continue
+            name = here.names.pop()
             try:
-                below = os.open(entry.name, flags, dir_fd=fd)
+                facts = os.lstat(name, dir_fd=here.fd)
             except OSError:
-                continue  # not ours to read, or gone
-            try:
-                yield from walk(below, prefix + entry.name + "/")
-            finally:
-                os.close(below)
+                continue  # gone since it was listed
+            yield here.prefix + name, facts, here.fd
+            if stat.S_ISDIR(facts.st_mode):
+                try:
+                    below = os.open(name, flags, dir_fd=here.fd)
+                except OSError:
+                    continue  # not ours to read, or gone
+                levels.append(_Level(below, here.prefix + name + "/"))
+                if len(levels) > OPEN_FOLDERS:
+                    levels[-1 - OPEN_FOLDERS].let_go()
+    finally:
+        for level in levels:
+            level.let_go()
 
 
-def matching_lines(expression: re.Pattern[str], fd: int, most: int) -> list[tuple[int, str]]:
-    """[(line number, line)] of a file's lines that match; nothing for a binary file."""
+def search_file(expression: re.Pattern[str], fd: int, path: str, finds: Finds) -> None:
+    """Look through one file, unless it is binary."""
     with os.fdopen(os.dup(fd), "rb") as file:
         head = file.read(BINARY_PROBE)
         if b"\0" in head:
-            return []
+            return
         data = head + file.read()
-    text = data.decode("utf-8", "surrogateescape")
-    if text.endswith("\n"):
-        text = text[:-1]
-    elif not text:
-        return []
-    found = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if expression.search(line):
-            found.append((number, line[:-1] if line.endswith("\r") else line))
-            if len(found) > most:
-                break
-    return found
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    for number, raw in enumerate(lines, 1):
+        line = raw.decode("utf-8", "surrogateescape")
+        if expression.search(line) and not finds.add(path, number, line):
+            return
 
 
 # Characters whose case partners go beyond the two ASCII letters, as Python's re sees them.
@@ -2060,10 +2158,8 @@ class Ripgrep:
             guest.in_worker(request, lambda: self._verified(folder, rows, cut))
             os.close(folder)
         else:
-            most = request["max_matches"]
-            body, truncated = rank(self._folder, rows, request, most)
-            head = {"id": request["id"], "truncated": truncated or cut}
-            guest.answer(head, json.dumps(body).encode("ascii"))
+            head, payload = self._ranked(self._folder, rows, cut)
+            guest.answer(dict(head, id=request["id"]), payload)
         self._close()
 
     def _verified(self, folder: int, rows: list[Row], cut: bool) -> Answer:
@@ -2074,8 +2170,12 @@ class Ripgrep:
             if (self._check == "wide" and row[2].isascii())
             or expression.search(row[2].decode("utf-8", "surrogateescape"))
         ]
-        body, truncated = rank(folder, kept, self._request, self._request["max_matches"])
-        return {"truncated": truncated or cut}, json.dumps(body).encode("ascii")
+        return self._ranked(folder, kept, cut)
+
+    def _ranked(self, folder: int, rows: list[Row], cut: bool) -> Answer:
+        finds = rank(folder, rows, self._request)
+        finds.cut = finds.cut or cut
+        return finds.answer()
 
     def _close(self) -> None:
         os.close(self._folder)
@@ -2122,29 +2222,49 @@ def parse_rg(data: bytes, complete: bool) -> list[Row]:
     return rows
 
 
-def rank(folder: int, rows: list[Row], request: Head, most: int) -> tuple[list[Found], bool]:
-    """Sort, drop binary files and what the glob leaves out, cut; gives (rows, truncated)."""
-    by_file: dict[bytes, list[tuple[int, bytes]]] = {}
+class Finds:
+    """Matches so far, in order, up to a number and to what a reply can hold."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._room = most, SEARCH_OUTPUT_LIMIT
+        self._rows: list[Found] = []
+        self.cut = False
+
+    def add(self, path: str, number: int, line: str) -> bool:
+        """Take in a match; False when there is no room for it."""
+        self._room -= len(line)
+        if len(self._rows) == self._most or self._room < 0:
+            self.cut = True
+            return False
+        self._rows.append((path, number, line[:-1] if line.endswith("\r") else line))
+        return True
+
+    def answer(self) -> Answer:
+        """As a reply."""
+        return {"truncated": self.cut}, json.dumps(self._rows).encode("ascii")
+
+
+def rank(folder: int, rows: list[Row], request: Head) -> Finds:
+    """Sort what rg found, drop binary files and what the glob leaves out, cut."""
+    by_file: dict[str, list[tuple[int, bytes]]] = {}
     for path, number, line in rows:
-        by_file.setdefault(path[2:] if path.startswith(b"./") else path, []).append((number, line))
-    matches = glob_matcher(request["glob"]) if request["glob"] else None
-    found: list[Found] = []
-    for path in sorted(by_file, key=lambda name: name.split(b"/")):
-        name = os.fsdecode(path)
-        if matches is not None and not matches(name):
+        name = os.fsdecode(path[2:] if path.startswith(b"./") else path)
+        by_file.setdefault(name, []).append((number, line))
+    narrow = Glob(request["glob"]) if request["glob"] else None
+    finds = Finds(request["max_matches"])
+    for name in sorted(by_file, key=lambda name: name.split("/")):
+        if narrow is not None and not narrow.matches(name):
             continue
-        if _is_binary(folder, path):
+        if _is_binary(folder, name):
             continue
         shown = under(request["path"], name)
-        for number, line in by_file[path]:
-            whole = line[:-1] if line.endswith(b"\r") else line
-            found.append((shown, number, whole.decode("utf-8", "surrogateescape")))
-        if len(found) > most:
-            break
-    return found[:most], len(found) > most
+        for number, line in by_file[name]:
+            if not finds.add(shown, number, line.decode("utf-8", "surrogateescape")):
+                return finds
+    return finds
 
 
-def _is_binary(folder: int, path: bytes) -> bool:
+def _is_binary(folder: int, path: str) -> bool:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:
@@ -2165,32 +2285,27 @@ def compile_search(request: Head) -> re.Pattern[str]:
 def search_python(fd: int, request: Head) -> Answer:
     """The search by Python alone: a folder or one file. Runs in a worker."""
     expression = compile_search(request)
-    most = request["max_matches"]
+    finds = Finds(request["max_matches"])
     path = request["path"]
     if stat.S_ISREG(os.fstat(fd).st_mode):
-        found = [(path, number, line) for number, line in matching_lines(expression, fd, most)]
-        return {"truncated": len(found) > most}, json.dumps(found[:most]).encode("ascii")
-    matches = glob_matcher(request["glob"]) if request["glob"] else None
+        search_file(expression, fd, path, finds)
+        return finds.answer()
+    narrow = Glob(request["glob"]) if request["glob"] else None
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    found = []
-    names = [
-        name
-        for name, facts, _ in walk(fd)
-        if stat.S_ISREG(facts.st_mode) and (matches is None or matches(name))
-    ]
-    for name in sorted(names, key=lambda name: os.fsencode(name).split(b"/")):
+    for name, facts, parent in walk(fd):
+        if not stat.S_ISREG(facts.st_mode) or (narrow is not None and not narrow.matches(name)):
+            continue
         try:
-            file = os.open(name, flags, dir_fd=fd)
+            file = os.open(name.rsplit("/", 1)[-1], flags, dir_fd=parent)
         except OSError:
             continue  # gone, or not ours to read
         try:
-            for number, line in matching_lines(expression, file, most - len(found)):
-                found.append((under(path, name), number, line))
+            search_file(expression, file, under(path, name), finds)
         finally:
             os.close(file)
-        if len(found) > most:
+        if finds.cut:
             break
-    return {"truncated": len(found) > most}, json.dumps(found[:most]).encode("ascii")
+    return finds.answer()
 
 
 # --- Requests
@@ -2605,8 +2720,9 @@ class Guest:
         count = data.count(old)
         if count == 0:
             raise Refused("no_match", f"the text to replace is not in {path}")
-        if count > 1 and not head["replace_all"]:
-            raise Refused("not_unique", f"the text to replace is {count} times in {path}")
+        again = data.find(old, data.find(old) + 1) >= 0  # places that overlap count too
+        if again and not head["replace_all"]:
+            raise Refused("not_unique", f"the text to replace is {max(count, 2)} times in {path}")
         edited = data.replace(old, new)
         draft = Draft(self.files, {"path": path, "mode": "replace"}, len(edited))
         try:
@@ -2646,27 +2762,27 @@ class Guest:
         return {}, json.dumps(found).encode("ascii")
 
     def _glob(self, head: Head, _: bytes) -> None:
-        matches = glob_matcher(head["pattern"])
+        pattern = Glob(head["pattern"])
         fd = self.files.open(head["path"], os.O_RDONLY | os.O_DIRECTORY)
         try:
-            self.in_worker(head, lambda: self._globbed(fd, head, matches))
+            self.in_worker(head, lambda: self._globbed(fd, head, pattern))
         finally:
             os.close(fd)
 
     @staticmethod
-    def _globbed(fd: int, head: Head, matches: Matcher) -> Answer:
+    def _globbed(fd: int, head: Head, pattern: Glob) -> Answer:
         path, most = head["path"], head["max_entries"]
         found = []
         for name, _, _ in walk(fd):
-            if matches(name):
+            if pattern.matches(name):
                 found.append(under(path, name))
                 if len(found) > most:
                     raise Refused("too_large", f"more than {most} entries match")
-        return {}, json.dumps(sorted(found)).encode("ascii")
+        return {}, json.dumps(found).encode("ascii")
 
     def _grep(self, head: Head, _: bytes) -> None:
         if head["glob"]:
-            glob_matcher(head["glob"])
+            Glob(head["glob"])
         path = head["path"]
         fd = self.files.open(path, os.O_RDONLY)
         folder = stat.S_ISDIR(os.fstat(fd).st_mode)
@@ -2787,8 +2903,7 @@ class Guest:
         try:
             os.mkdir(name, dir_fd=folder)
         except FileExistsError:
-            there = os.stat(name, dir_fd=folder, follow_symlinks=True)
-            if not head["exist_ok"] or not stat.S_ISDIR(there.st_mode):
+            if not head["exist_ok"] or not is_folder(folder, name):
                 raise
         finally:
             os.close(folder)
@@ -2815,6 +2930,14 @@ class Guest:
         "edit": _edit, "list": _list, "glob": _glob, "grep": _grep, "stat": _stat, "move": _move,
         "remove": _remove, "mkdir": _mkdir, "symlink": _symlink,
     }  # fmt: skip
+
+
+def is_folder(folder: int, name: str) -> bool:
+    """Whether a name is a folder, or a link to one."""
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=folder).st_mode)
+    except OSError:
+        return False
 
 
 def _is_there(folder: int, name: str) -> bool:

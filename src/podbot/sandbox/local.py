@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import interpreter
+from podbot.sandbox.guest import remove_tree
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
@@ -66,7 +67,7 @@ class LocalLauncher:
         except OSError as error:
             ours.close()
             if scratch is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
+                _remove(scratch)
             raise LaunchError(
                 f"the local guest did not start: {error}", kind=Kind.LAUNCH_FAILED
             ) from error
@@ -115,7 +116,17 @@ class _Running:
         if not clean:
             _kill_marked(self._token)
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            _remove(self._scratch)
+
+
+def _remove(scratch: str) -> None:
+    """Remove a temporary workspace, whatever was made in it."""
+    folder = os.open(os.path.dirname(scratch), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # what cannot be removed is left to whoever cleans /tmp
+            remove_tree(folder, os.path.basename(scratch))
+    finally:
+        os.close(folder)
 
 
 def _kill_marked(token: str) -> None:

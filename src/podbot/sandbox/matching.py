@@ -1,15 +1,12 @@
-"""Finding names by a glob and lines by a regular expression, for backends without a guest.
+"""Finding lines by a regular expression, for backends without a guest.
 
-Patterns come from a model. A glob is matched name by name with no backtracking across names; a
-regular expression can run for ever and cannot be interrupted inside a process, so it runs in a
-short-lived child that is killed when its time is up.
+Patterns come from a model. A regular expression can run for ever and cannot be interrupted inside
+a process, so it runs in a short-lived child that is killed when its time is up.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,59 +16,6 @@ from podbot.errors import Kind, SandboxError
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes of matching lines after which a search counts as cut."""
-
-State = frozenset[int]
-"""How far into a glob the names so far may have come: indices of the part to match next."""
-
-
-class Glob:
-    """A pattern such as ``src/**/*.py``, matched one name at a time while walking down."""
-
-    def __init__(self, pattern: str):
-        parts = [part for part in pattern.split("/") if part not in ("", ".")]
-        if not parts or ".." in parts:
-            raise SandboxError(
-                f"{pattern!r} is not a pattern of paths below a folder",
-                kind=Kind.BAD_PATTERN,
-                remedy="use a pattern without '..', such as **/*.py",
-            )
-        self._parts: list[Callable[[str], object] | None] = [
-            None if part == "**" else re.compile(fnmatch.translate(part)).match for part in parts
-        ]
-        self.start: State = self._skip({0})
-
-    def step(self, state: State, name: str) -> State:
-        """The state below an entry of this name; empty when nothing there can match."""
-        after = set()
-        for index in state:
-            if index == len(self._parts):
-                continue
-            part = self._parts[index]
-            if part is None:
-                after.add(index)
-                if index == len(self._parts) - 1:
-                    after.add(index + 1)  # a last ** takes everything below
-            elif part(name):
-                after.add(index + 1)
-        return self._skip(after)
-
-    def accepts(self, state: State) -> bool:
-        """Whether the names that led to this state match the whole pattern."""
-        return len(self._parts) in state
-
-    def matches(self, path: str) -> bool:
-        """Whether a relative path matches."""
-        state = self.start
-        for name in path.split("/"):
-            state = self.step(state, name)
-        return self.accepts(state)
-
-    def _skip(self, state: set[int]) -> State:
-        """A ``**`` before more parts may stand for no folder at all."""
-        for index, part in enumerate(self._parts[:-1]):
-            if part is None and index in state:
-                state.add(index + 1)
-        return frozenset(state)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from typing import TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.channel import Call, Reply, closed_error, foreign_error
+from podbot.sandbox.guest import Glob, Refused
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.matching import Glob, LineSearch, State, search_lines
+from podbot.sandbox.matching import LineSearch, search_lines
 from podbot.sandbox.memory_tree import (
     ROOT,
     File,
@@ -179,9 +180,9 @@ class MemoryChannel:
 
     def _glob(self, args: Fields, _: bytes) -> Reply:
         path = args.text("path")
-        pattern = Glob(args.text("pattern"))
+        pattern = _glob(args.text("pattern"))
         found: list[str] = []
-        waiting: list[tuple[str, Folder, State]] = [
+        waiting: list[tuple[str, Folder, frozenset[int]]] = [
             (_spelled(path), self._tree.folder(path), pattern.start)
         ]
         while waiting:
@@ -198,7 +199,7 @@ class MemoryChannel:
 
     def _grep(self, args: Fields) -> Reply:
         path, narrow = args.text("path"), args.optional_text("glob")
-        wanted = None if narrow is None else Glob(narrow)
+        wanted = None if narrow is None else _glob(narrow)
         with self._lock:
             if self._closed:
                 raise closed_error()
@@ -371,6 +372,17 @@ def _size(node: Node | None) -> int:
     if isinstance(node, Folder):
         return sum(len(below.data) for _, below in walk(node) if isinstance(below, File))
     return 0
+
+
+def _glob(pattern: str) -> Glob:
+    try:
+        return Glob(pattern)
+    except Refused as error:
+        raise SandboxError(
+            error.message,
+            kind=Kind.BAD_PATTERN,
+            remedy="use a pattern without '..', such as **/*.py",
+        ) from None
 
 
 def _spelled(path: str) -> str:
