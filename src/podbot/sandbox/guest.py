@@ -73,6 +73,7 @@ MAX_HEAD = 4 * 1024 * 1024
 QUEUE_LIMIT = 8 * 1024 * 1024
 SPOOL_LIMIT = 64 * 1024 * 1024
 SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
+NAMES_LIMIT = 8 * 1024 * 1024
 LINGER_SECONDS = 0.1
 KEPT_PROCESSES = 256
 KEPT_DRAINS = 64
@@ -2751,14 +2752,15 @@ class Guest:
     @staticmethod
     def _listing(head: Head, entries: Iterable[Entry]) -> Answer:
         path, most = head["path"], head["max_entries"]
-        found = []
+        found, room = [], NAMES_LIMIT
         for name, facts, parent in entries:
             target = None
             if stat.S_ISLNK(facts.st_mode):
                 target = os.readlink(name.rsplit("/", 1)[-1], dir_fd=parent)
             found.append(describe(under(path, name), facts, target))
-            if len(found) > most:
-                raise Refused("too_large", f"{path} has more than {most} entries")
+            room -= len(name) + len(target or "")
+            if len(found) > most or room < 0:
+                raise Refused("too_large", f"{path} has more than {most} entries, or too deep ones")
         return {}, json.dumps(found).encode("ascii")
 
     def _glob(self, head: Head, _: bytes) -> None:
@@ -2772,12 +2774,13 @@ class Guest:
     @staticmethod
     def _globbed(fd: int, head: Head, pattern: Glob) -> Answer:
         path, most = head["path"], head["max_entries"]
-        found = []
+        found, room = [], NAMES_LIMIT
         for name, _, _ in walk(fd):
             if pattern.matches(name):
                 found.append(under(path, name))
-                if len(found) > most:
-                    raise Refused("too_large", f"more than {most} entries match")
+                room -= len(name)
+                if len(found) > most or room < 0:
+                    raise Refused("too_large", f"more than {most} entries match, or too deep ones")
         return {}, json.dumps(found).encode("ascii")
 
     def _grep(self, head: Head, _: bytes) -> None:
