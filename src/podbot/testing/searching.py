@@ -213,6 +213,8 @@ class SearchTests(Base):
         assert len(sandbox.grep("needle").matches) == 0
         assert len(sandbox.grep("needle", ignore_case=True).matches) == 2
         assert len(sandbox.grep("äpfel", ignore_case=True).matches) == 2
+        assert len(sandbox.grep("(?i)needle").matches) == 2
+        assert len(sandbox.grep("(?i:n)eedle").matches) == 1
 
     def test_grep_says_when_there_was_more(self, sandbox: Sandbox) -> None:
         sandbox.write("a", b"needle\n" * 5)
