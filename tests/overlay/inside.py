@@ -75,7 +75,7 @@ def fill(target: Path) -> Path:
     return target
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
     """Whether it becomes true in time."""
     deadline = time.monotonic() + seconds
     while not condition():

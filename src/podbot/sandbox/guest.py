@@ -1902,6 +1902,17 @@ class _Level:
         return True
 
 
+def entries_of(fd: int) -> Iterator[Entry]:
+    """(name, stat, the folder) of a folder's entries by name, links not followed."""
+    with os.scandir(fd) as entries:
+        names = sorted(entry.name for entry in entries)
+    for name in names:
+        try:
+            yield name, os.lstat(name, dir_fd=fd), fd
+        except OSError:
+            continue  # gone since it was listed
+
+
 def walk(fd: int) -> Iterator[Entry]:
     """(relative path, stat, open parent) of everything below a folder, links not followed.
 
@@ -1970,7 +1981,8 @@ def rg_pattern(pattern: str, ignore_case: bool) -> tuple[str, Check] | None:
         if flags & (re.ASCII | re.LOCALE):
             return None
         translator = _Translator(ignore_case)
-        return translator.sequence(tree), translator.check
+        text = translator.sequence(tree)
+        return f"(?i){text}" if ignore_case else text, translator.check
     except (_Different, RecursionError):
         return None
 
@@ -2118,8 +2130,6 @@ class Ripgrep:
     def _begin(self) -> None:
         request = self._request
         argv = [self._rg, *RG_FLAGS]
-        if request["ignore_case"]:
-            argv.append("--ignore-case")
         glob = request["glob"]
         if glob and PLAIN_GLOB.match(glob) and ".." not in glob:
             argv.append("--glob=/" + glob.lstrip("/"))
@@ -2741,10 +2751,7 @@ class Guest:
             if head["recursive"]:
                 self.in_worker(head, lambda: self._listing(head, walk(fd)))
             else:
-                with os.scandir(fd) as entries:
-                    names = sorted(entry.name for entry in entries)
-                found = ((name, os.lstat(name, dir_fd=fd), fd) for name in names)
-                reply, payload = self._listing(head, found)
+                reply, payload = self._listing(head, entries_of(fd))
                 self.answer(dict(reply, id=head["id"]), payload)
         finally:
             os.close(fd)
@@ -2756,7 +2763,10 @@ class Guest:
         for name, facts, parent in entries:
             target = None
             if stat.S_ISLNK(facts.st_mode):
-                target = os.readlink(name.rsplit("/", 1)[-1], dir_fd=parent)
+                try:
+                    target = os.readlink(name.rsplit("/", 1)[-1], dir_fd=parent)
+                except OSError:
+                    continue  # gone since it was listed, or another thing by now
             found.append(describe(under(path, name), facts, target))
             room -= len(name) + len(target or "")
             if len(found) > most or room < 0:

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from podbot.sandbox.values import Guarantee
 
 SANDBOX_VARIABLE = "PODBOT_SANDBOX"
 END_SECONDS = 5.0
+KILL_ROUNDS = 100
 
 
 class LocalLauncher:
@@ -130,16 +132,28 @@ def _remove(scratch: str) -> None:
 
 
 def _kill_marked(token: str) -> None:
-    """Kill what a dead guest left behind, found by the mark in its environment."""
+    """Kill what a dead guest left behind, found by the mark in its environment, and wait for it."""
     mark = f"{SANDBOX_VARIABLE}={token}".encode()
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            if mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
-                os.kill(int(name), signal.SIGKILL)
-        except OSError:
-            continue  # another user's, or gone meanwhile
+    for _ in range(KILL_ROUNDS):
+        found = [pid for pid in _pids() if mark in _environment(pid)]
+        if not found:
+            return
+        for pid in found:
+            with suppress(OSError):  # gone meanwhile
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    """What a process was started with; nothing for another user's, or one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def existing_folder(target: str | os.PathLike[str]) -> Path:
