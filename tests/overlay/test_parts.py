@@ -1,0 +1,193 @@
+"""Decisions of the overlay backend that need no sandbox to be seen."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from podbot.errors import Kind, LaunchError, SandboxError
+from podbot.sandbox import Limits, Policy
+from podbot.sandbox.overlay import cgroups, copying, git_data, hiding, mounts, report, seccomp
+from podbot.sandbox.overlay.cgroups import NO_GROUP, Group
+
+
+def test_a_copy_keeps_links_modes_and_times_and_leaves_out_what_is_hidden(tmp_path: Path) -> None:
+    source, destination = tmp_path / "source", tmp_path / "destination"
+    (source / "folder").mkdir(parents=True)
+    (source / "folder" / "file").write_text("x")
+    (source / "folder" / "file").chmod(0o640)
+    (source / "link").symlink_to("folder/file")
+    (source / "secret").write_text("s")
+    os.mkfifo(source / "fifo")
+    os.utime(source / "folder", ns=(1, 1_000_000_000))
+    copying.copy(str(source), destination, Limits(), (str(source / "secret"),))
+    assert sorted(os.listdir(destination)) == ["folder", "link"]
+    assert os.readlink(destination / "link") == "folder/file"
+    assert (destination / "folder" / "file").stat().st_mode & 0o777 == 0o640
+    assert (destination / "folder").stat().st_mtime_ns == 1_000_000_000
+
+
+def test_a_copy_that_is_too_large_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "big").write_bytes(b"x" * 5000)
+    with pytest.raises(LaunchError) as caught:
+        copying.copy(str(tmp_path / "source"), tmp_path / "to", Limits(disk=1000), ())
+    assert caught.value.kind is Kind.TARGET_TOO_LARGE
+    assert caught.value.remedy
+
+
+def test_a_copy_that_fails_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError) as caught:
+        copying.copy(str(tmp_path / "missing"), tmp_path / "to", Limits(), ())
+    assert caught.value.kind is Kind.LAYER_FAILED
+
+
+@pytest.mark.parametrize(
+    ("version", "controller", "value", "expected"),
+    [
+        (2, "cpu", 1.5, [("cpu.max", "150000 100000")]),
+        (1, "cpu", 0.5, [("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "50000")]),
+        (2, "memory", 4096, [("memory.max", "4096")]),
+        (1, "memory", 4096, [("memory.limit_in_bytes", "4096")]),
+        (2, "pids", 7, [("pids.max", "7")]),
+    ],
+)
+def test_limits_are_written_as_each_version_of_groups_wants_them(
+    version: int, controller: str, value: float, expected: list[tuple[str, str]]
+) -> None:
+    assert cgroups._settings(version, controller, value) == expected
+
+
+def test_a_group_that_cannot_be_made_enforces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = cgroups.Hierarchy(2, {"memory": tmp_path / "missing", "pids": tmp_path})
+    monkeypatch.setattr(cgroups, "hierarchy", lambda: nowhere)
+    group = cgroups.create(1.0, 1 << 30, 100)
+    assert group.enforced == {"pids": "cgroup v2"}
+    assert (group.folders[0] / "pids.max").read_text() == "100"
+
+
+def test_a_group_with_someone_in_it_is_given_up_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "group" / "busy").mkdir(parents=True)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    Group((tmp_path / "group", tmp_path / "gone"), {}).remove()
+    assert (tmp_path / "group").is_dir()
+
+
+def test_a_delegated_folder_above_us_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slice_ = tmp_path / "user.slice"
+    (slice_ / "app.scope").mkdir(parents=True)
+    for folder, controllers in ((slice_, "memory pids"), (slice_ / "app.scope", "")):
+        (folder / "cgroup.subtree_control").write_text(controllers)
+        (folder / "cgroup.procs").write_text("")
+    monkeypatch.setattr(cgroups, "_memberships", lambda: {"": "/user.slice/app.scope"})
+    monkeypatch.setattr(cgroups, "_mounts", lambda: [(str(tmp_path), "cgroup2", "rw")])
+    found = cgroups._delegated_v2()
+    assert found is not None
+    assert found.parents == {"memory": slice_, "pids": slice_}
+
+
+def test_guarantees_say_no_where_the_answer_is_no() -> None:
+    limits = Limits(cpu=1, memory=1 << 30, pids=64, file_size=1 << 20, disk=1 << 30)
+    policy = Policy(network="host", writable=("/srv/data",))
+    found = {g.name: g for g in report.guarantees(policy, limits, NO_GROUP, "no overlay")}
+    assert not found["network"].enforced
+    assert not found["writable:/srv/data"].enforced
+    assert not found["limit.cpu"].enforced
+    assert "copy" in found["files"].by
+    assert "per process" in found["limit.memory"].by
+    assert "moment" in found["limit.disk"].by
+    grouped = Group((), {"memory": "cgroup v2", "cpu": "cgroup v2", "pids": "cgroup v2"})
+    enforced = {g.name: g.by for g in report.guarantees(Policy(), limits, grouped, None)}
+    assert enforced["limit.memory"] == enforced["limit.cpu"] == "cgroup v2"
+
+
+def test_an_old_kernel_is_told_from_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        release = "5.15.0-rc1-generic"
+
+    monkeypatch.setattr(os, "uname", lambda: Old)
+    assert report._kernel_version() == (5, 15)
+
+
+def test_hidden_paths_beside_mounts_are_covered_one_by_one(
+    tmp_path: Path, own_layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").write_text("s")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.setattr(mounts, "any_below", lambda _: str(tmp_path / "mount"))
+    hidden = tuple(str(tmp_path / name) for name in ("folder", "later", "there"))
+    found = hiding.arrange(hidden, (), ())
+    assert set(found.covers) == {str(tmp_path / "there"), str(tmp_path / "folder")}
+    assert found.uncovered == (str(tmp_path / "later"),)
+    assert os.path.isdir(found.covers[str(tmp_path / "folder")])
+
+
+def test_a_git_pointer_that_is_none_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text("not a pointer")
+    assert git_data.outside(str(tmp_path), (str(tmp_path),)) is None
+    (tmp_path / ".git").unlink()
+    (tmp_path / ".git").symlink_to(tmp_path / ".git")
+    assert git_data.outside(str(tmp_path), (str(tmp_path),)) is None
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_fits_its_machine(machine: str) -> None:
+    """Run the program as the kernel would, on calls that must and must not pass."""
+    program = seccomp.program(machine)
+    column = ("x86_64", "aarch64").index(machine)
+    arch = seccomp.AUDIT_ARCH[machine]
+
+    def verdict(number: int, *args: int, architecture: int = arch) -> int:
+        import struct
+
+        data = struct.pack("=iIQ6Q", number, architecture, 0, *args, *[0] * (6 - len(args)))
+        pc, accumulator = 0, 0
+        while True:
+            code, jt, jf, k = struct.unpack_from("HBBI", program, pc * 8)
+            pc += 1
+            if code == 0x20:
+                accumulator = struct.unpack_from("=I", data, k)[0]
+            elif code == 0x06:
+                return k
+            else:
+                hit = {
+                    0x15: accumulator == k, 0x35: accumulator >= k, 0x45: bool(accumulator & k),
+                }[code]  # fmt: skip
+                pc += jt if hit else jf
+
+    allow, kill, deny = 0x7FFF0000, 0x80000000, 0x00050000
+    for name, numbers in seccomp.DENIED.items():
+        if numbers[column] is not None:
+            assert verdict(numbers[column]) == deny | 1, name
+    calls = {name: numbers[column] for name, numbers in seccomp._CALLS.items()}
+    assert verdict(calls["clone"], 17) == allow
+    assert verdict(calls["clone"], 0x10000000) == deny | 1
+    assert verdict(calls["clone3"]) == deny | 38
+    assert verdict(calls["unshare"], 0x400) == allow
+    assert verdict(calls["unshare"], 0x20000) == deny | 1
+    assert verdict(calls["ptrace"], 0) == allow
+    assert verdict(calls["ptrace"], 16) == deny | 1
+    assert verdict(calls["ioctl"], 0, 0x5401) == allow
+    assert verdict(calls["ioctl"], 0, 0x5412) == deny | 1
+    assert verdict(calls["socket"], 2) == allow
+    assert verdict(calls["socket"], 40) == deny | 97
+    assert verdict(0 if machine == "x86_64" else 63) == allow  # read
+    assert verdict(calls["clone"], architecture=0x40000003) == kill
+    if machine == "x86_64":
+        assert verdict(0x40000000) == deny | 38
+
+
+def test_a_readable_path_inside_a_hidden_folder_is_refused() -> None:
+    policy = Policy(hidden=("~/.aws",), readable=("~/.aws/config",))
+    with pytest.raises(SandboxError) as caught:
+        policy.hidden_paths(Path("/home/someone"))
+    assert caught.value.kind is Kind.INVALID
