@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
 from podbot.errors import Kind, LaunchError, SandboxError
-from podbot.sandbox import Limits, Policy
-from podbot.sandbox.overlay import cgroups, copying, git_data, hiding, mounts, report, seccomp
+from podbot.sandbox import Limits, Policy, interpreter, wire
+from podbot.sandbox.overlay import (
+    cgroups,
+    copying,
+    git_data,
+    hiding,
+    launcher,
+    layers,
+    mounts,
+    owner,
+    report,
+    seccomp,
+    watcher,
+)
 from podbot.sandbox.overlay.cgroups import NO_GROUP, Group
 
 
@@ -191,3 +205,85 @@ def test_a_readable_path_inside_a_hidden_folder_is_refused() -> None:
     with pytest.raises(SandboxError) as caught:
         policy.hidden_paths(Path("/home/someone"))
     assert caught.value.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.EMFILE, Kind.OUT_OF_DESCRIPTORS),
+        (errno.ENOSPC, Kind.DISK_FULL),
+        (errno.EAGAIN, Kind.OUT_OF_PROCESSES),
+        (errno.EIO, Kind.LAUNCH_FAILED),
+    ],
+)
+def test_what_the_host_could_not_do_is_named(number: int, kind: Kind) -> None:
+    found = launcher._host_failure(OSError(number, "no"))
+    assert found.kind is kind
+    assert found.remedy
+
+
+@pytest.mark.parametrize(
+    "first_word",
+    [b"", b"\0\0\0", wire.HEADER.pack(wire.MAX_HEAD + 1, 0), wire.HEADER.pack(3, 0) + b"{x}"],
+)
+def test_a_child_that_says_nonsense_before_it_is_ready_is_an_error(first_word: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(first_word)
+        theirs.close()
+        with pytest.raises(SandboxError) as caught:
+            launcher.await_ready(ours)
+    assert caught.value.kind in (Kind.LAUNCH_FAILED, Kind.PROTOCOL)
+
+
+def test_a_child_that_says_nothing_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launcher, "READY_SECONDS", 0.05)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(LaunchError) as caught:
+        launcher.await_ready(ours)
+    assert caught.value.kind is Kind.GUEST_UNRESPONSIVE
+
+
+def test_a_layer_folder_that_is_not_ours_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("file", "link", "file/below"):
+        monkeypatch.setenv(layers.ROOT_VARIABLE, str(tmp_path / name))
+        with pytest.raises(LaunchError) as caught:
+            layers.root()
+        assert caught.value.kind is Kind.LAYER_FAILED
+        assert layers.ROOT_VARIABLE in str(caught.value.remedy)
+
+
+def test_a_layer_folder_open_to_others_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    monkeypatch.setenv(layers.ROOT_VARIABLE, str(tmp_path / "open"))
+    assert layers.root().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_layer_that_is_gone_is_neither_live_nor_full(own_layers: Path) -> None:
+    layer = layers.Layer(own_layers / "gone", ("/x",), 0.0, 1, "overlay")
+    assert not layer.live
+    assert layer.empty
+    assert not layers.Layer(own_layers, (), 0.0, 1, "copy").empty
+
+
+def test_a_zygote_that_cannot_start_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "command", lambda *_: ["/nonexistent/python"])
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):  # the launcher names it for the caller
+        owner.ZygoteOwner()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_usage_counts_what_is_there_and_stops_when_it_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"x" * 100_000)
+    assert watcher.usage(tmp_path, 1 << 30) >= 100_000
+    assert watcher.usage(tmp_path / "missing", 1 << 30) >= 0
