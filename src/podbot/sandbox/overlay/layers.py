@@ -150,9 +150,11 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
             for index, target in enumerate(targets):
                 if method == "overlay":
                     os.mkdir(f"{base}/{index}.work", 0o700)
-                os.mkdir(f"{base}/{index}.upper", 0o700)
                 # Its mode is what the target's own shows inside.
-                os.chmod(f"{base}/{index}.upper", stat.S_IMODE(os.stat(target).st_mode))
+                mode = stat.S_IMODE(os.stat(target).st_mode)
+                os.mkdir(f"{base}/{index}.upper", mode)
+                if stat.S_IMODE(os.stat(f"{base}/{index}.upper").st_mode) != mode:
+                    os.chmod(f"{base}/{index}.upper", mode)  # the umask took something away
             if home:
                 os.mkdir(f"{base}/home.work", 0o700)
                 os.mkdir(f"{base}/home.upper", 0o700)

@@ -101,7 +101,7 @@ class Terms(NamedTuple):
     """What is known before any plan: who we are, and what every sandbox of this host has.
 
     ``private`` are folders to cover with a fresh tmpfs, and its mode; ``alone`` means no network,
-    ``in_stock`` that nobody waits for it yet.
+    ``rehearse`` that there is time to warm up.
     """
 
     uid: int
@@ -109,7 +109,7 @@ class Terms(NamedTuple):
     layer_root: str
     private: dict[str, str]
     alone: bool
-    in_stock: bool
+    rehearse: bool
 
 
 class Ground:

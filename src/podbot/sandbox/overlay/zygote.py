@@ -209,15 +209,15 @@ class Zygote:
     def _stock(self, layer_root: str) -> None:
         try:
             self._mount_poll.poll(0)
-            self._spare = self._fork(True, layer_root, in_stock=True)
+            self._spare = self._fork(True, layer_root, rehearse=not self._in_burst)
         except OSError:
             self._root = None  # not now; the next request says what is wrong
 
-    def _fork(self, alone: bool, layer_root: str, in_stock: bool = False) -> Child:
+    def _fork(self, alone: bool, layer_root: str, rehearse: bool = False) -> Child:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
-        terms = setup.Terms(os.getuid(), os.getgid(), layer_root, self._private, alone, in_stock)
+        terms = setup.Terms(os.getuid(), os.getgid(), layer_root, self._private, alone, rehearse)
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
             | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)
@@ -331,7 +331,7 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         ground: setup.Ground | setup.SetupError
         try:
             ground = setup.Ground(ground_for)
-            if ground_for.in_stock:
+            if ground_for.rehearse:
                 inside.rehearse()
         except setup.SetupError as error:
             ground = error  # told to whoever asks for this child
