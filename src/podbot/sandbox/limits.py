@@ -29,7 +29,7 @@ class Limits:
     - ``wall_time``: seconds a command may take when the call names no timeout; default none.
     - ``output``: bytes kept of each stream of ``exec`` and ``python``; default 1 MiB.
     - ``buffer``: bytes of each stream a spawned process may be ahead of its reader; default
-      4 MiB.
+      4 MiB, of which a plain pipe holds 1 MiB at most.
     """
 
     cpu: float | None = None

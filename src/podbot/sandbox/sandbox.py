@@ -287,9 +287,10 @@ class Sandbox:
     ) -> Process:
         """Start a command in the background.
 
-        It runs between calls, up to ``limits.buffer`` bytes of each stream ahead of its reader;
-        then it waits, or with ``drop_oldest`` its oldest output is lost. ``terminal`` gives it a
-        pseudo-terminal (all output is then on `Process.stdout`); ``stdin=False`` an empty stdin.
+        It runs between calls, up to ``limits.buffer`` bytes of each stream ahead of its reader (a
+        plain pipe holds 1 MiB at most); then it waits, or with ``drop_oldest`` its oldest output
+        is lost. ``terminal`` gives it a pseudo-terminal (all output is then on `Process.stdout`);
+        ``stdin=False`` an empty stdin.
 
         Raises the kinds of `exec`.
         """
