@@ -105,13 +105,15 @@ def test_nothing_to_do_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:
 def test_half_made_layers_go_once_they_are_old(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, age in (("old", 3600), ("young", 0)):
+    old, young = "20260101-000000-00000000", "20260101-000000-11111111"
+    trash = f".trash-{old}"
+    for name, age in ((old, 3600), (young, 0)):
         (root / name).mkdir()
         os.utime(root / name, (time.time() - age,) * 2)
-    (root / ".trash-gone").mkdir()
+    (root / trash).mkdir()
 
-    assert fates(capsys) == {"old": "removed", ".trash-gone": "removed"}
-    assert [entry.name for entry in root.iterdir()] == ["young"]
+    assert fates(capsys) == {old: "removed", trash: "removed"}
+    assert [entry.name for entry in root.iterdir()] == [young]
 
 
 def test_control_groups_of_the_dead_are_removed_and_of_the_living_not(

@@ -94,12 +94,12 @@ def test_a_sweep_removes_what_is_dead_and_empty_only(target: Path, own_layers: P
         changed.write("x", b"x")
     dead, lock = layers.create((str(target),), "overlay", True)
     os.close(lock)
-    young = own_layers / "young"
+    young = own_layers / "20260101-000000-11111111"
     young.mkdir()
-    old = own_layers / "old"
+    old = own_layers / "20260101-000000-00000000"
     old.mkdir()
     os.utime(old, (0, 0))
-    trash = own_layers / f"{layers.TRASH}x"
+    trash = own_layers / f"{layers.TRASH}{old.name}"
     (trash / "deep").mkdir(parents=True)
     stray = own_layers / "notes.txt"
     stray.write_text("not ours")
@@ -109,11 +109,11 @@ def test_a_sweep_removes_what_is_dead_and_empty_only(target: Path, own_layers: P
         assert dead.path.exists()
         swept = layers.sweep()
         assert swept.removed == tried.removed
-        assert set(swept.removed) == {dead.id, "old", trash.name}
+        assert set(swept.removed) == {dead.id, old.name, trash.name}
         assert swept.kept == (changed.layer.id,)
         assert swept.live == (live.layer.id,)
         assert live.exec(["touch", "works"]).ok
-        assert names(own_layers) == {changed.layer.id, live.layer.id, "young", "notes.txt"}
+        assert names(own_layers) == {changed.layer.id, live.layer.id, young.name, "notes.txt"}
 
 
 def test_a_sweep_in_another_process_leaves_live_layers_alone(

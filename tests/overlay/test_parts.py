@@ -259,12 +259,42 @@ def test_a_layer_folder_that_is_not_ours_is_refused(
         assert layers.ROOT_VARIABLE in str(caught.value.remedy)
 
 
-def test_a_layer_folder_open_to_others_is_closed(
+def test_a_layer_folder_open_to_others_is_refused_and_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(tmp_path / "open"))
-    assert layers.root().stat().st_mode & 0o777 == 0o700
+    with pytest.raises(LaunchError) as caught:
+        layers.root()
+    assert caught.value.kind is Kind.LAYER_FAILED
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_relative_layer_folder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(layers.ROOT_VARIABLE, "somewhere")
+    with pytest.raises(LaunchError, match="not an absolute path"):
+        layers.root()
+
+
+def test_a_sweep_leaves_alone_what_podbot_did_not_make(own_layers: Path) -> None:
+    foreign = [own_layers / "stuff", own_layers / "20260101-000000-project", own_layers / "empty"]
+    for folder in foreign:
+        folder.mkdir()
+        (folder / "file").write_text("mine")
+        os.utime(folder, (0, 0))
+    half_made = own_layers / "20260101-000000-0123abcd"
+    (half_made / "0.upper").mkdir(parents=True)
+    os.utime(half_made, (0, 0))
+    assert layers.sweep().removed == (half_made.name,)
+    assert all((folder / "file").read_text() == "mine" for folder in foreign)
+
+
+def test_a_sweep_does_not_make_the_folder_it_looks_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(layers.ROOT_VARIABLE, str(tmp_path / "none"))
+    assert layers.sweep() == layers.Swept((), (), ())
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_layer_that_is_gone_is_neither_live_nor_full(own_layers: Path) -> None:

@@ -27,7 +27,7 @@ examples:
   podbot gc --json       the same as data, for scripts
 
 A kept layer is a folder: its 0.upper holds what was written over the first target.
-To throw one away for good, remove its folder."""
+To throw one away for good: chmod -R u+rwX FOLDER && rm -rf FOLDER"""
 
 Fate = Literal["removed", "kept", "live"]
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def collect(dry_run: bool) -> list[Line]:
     """Sweep layers and control groups, and describe each thing that was there."""
-    root = layers.root()
+    root = layers.place()
     known = {layer.id: layer for layer in layers.found()}  # before the sweep removes some
     swept = layers.sweep(dry_run)
     fates: dict[Fate, tuple[str, ...]] = {

@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import stat
 import time
@@ -103,14 +104,27 @@ def root() -> Path:
     return _checked_root(os.environ.get(ROOT_VARIABLE), os.getuid())
 
 
+def place() -> Path:
+    """Where the layer folder is, whether or not it exists."""
+    return _chosen(os.environ.get(ROOT_VARIABLE), os.getuid())
+
+
+def _chosen(name: str | None, uid: int) -> Path:
+    if not name:
+        default = "/var/lib/podbot/layers" if uid == 0 else f"/var/tmp/podbot-{uid}"  # noqa: S108 - checked to be ours
+        return Path(default)
+    if not os.path.isabs(name):
+        raise LaunchError(
+            f"{ROOT_VARIABLE}={name} is not an absolute path",
+            kind=Kind.LAYER_FAILED,
+            remedy="start it with /",
+        )
+    return Path(name)
+
+
 @lru_cache(maxsize=8)
 def _checked_root(chosen: str | None, uid: int) -> Path:
-    if chosen:
-        path = Path(chosen).absolute()
-    elif uid == 0:
-        path = Path("/var/lib/podbot/layers")
-    else:
-        path = Path(f"/var/tmp/podbot-{uid}")  # noqa: S108 - checked below to be ours
+    path = _chosen(chosen, uid)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(path)
@@ -127,7 +141,12 @@ def _checked_root(chosen: str | None, uid: int) -> Path:
             remedy=f"remove it, or set {ROOT_VARIABLE} to a folder you own",
         )
     if found.st_mode & 0o077:
-        os.chmod(path, 0o700)
+        raise LaunchError(
+            f"the layer folder {path} is open to others",
+            kind=Kind.LAYER_FAILED,
+            remedy=f"name a new folder in {ROOT_VARIABLE}, or, if nobody else uses it: "
+            f"chmod 700 {path}",
+        )
     return path.resolve()
 
 
@@ -187,7 +206,7 @@ _KINDS = {
 def found() -> list[Layer]:
     """Every whole layer of this user, oldest first, live ones too."""
     layers = []
-    for entry in sorted(root().iterdir()):
+    for entry in _entries():
         try:
             meta = json.loads((entry / META).read_bytes())
             layers.append(
@@ -223,7 +242,7 @@ def sweep(dry_run: bool = False) -> Swept:
     """
     removed, kept, live = [], [], []
     whole = {layer.id: layer for layer in found()}
-    for entry in sorted(root().iterdir()):
+    for entry in _entries():
         layer = whole.get(entry.name)
         if layer is None:
             if _is_abandoned(entry):
@@ -243,9 +262,21 @@ def sweep(dry_run: bool = False) -> Swept:
     return Swept(tuple(removed), tuple(kept), tuple(live))
 
 
+_NAME = re.compile(rf"(?:{re.escape(TRASH)})?\d{{8}}-\d{{6}}-[0-9a-f]{{8}}")
+
+
+def _entries() -> list[Path]:
+    """What podbot made in the layer folder. Whatever else lies there is none of our business."""
+    if not os.path.lexists(place()):
+        return []
+    return sorted(
+        entry
+        for entry in root().iterdir()
+        if _NAME.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
+    )
+
+
 def _is_abandoned(entry: Path) -> bool:
-    if entry.name == "templates" or not entry.is_dir() or entry.is_symlink():
-        return False
     if entry.name.startswith(TRASH):
         return True
     try:
