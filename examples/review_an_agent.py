@@ -170,7 +170,10 @@ def run_agent(sandbox: Sandbox, place: Demo) -> dict[str, object]:
 
 def show_changes(changes: list[Change]) -> None:
     """The list of changes, then each as a diff."""
-    heading("What it changed", "in a layer of its own; yours to review, keep or throw away")
+    heading(
+        "What it changed",
+        "in a layer of its own, which is yours to keep or, as here, to throw away",
+    )
     signs = {
         "added": green("+ added  "),
         "changed": yellow("~ changed"),
@@ -192,7 +195,7 @@ def show_guarantees(sandbox: Sandbox) -> None:
     room = max(30, shutil.get_terminal_size().columns - width - 9)
     for guarantee in sandbox.guarantees:
         mark = green("yes") if guarantee.enforced else red("no ")
-        first, *rest = textwrap.wrap(guarantee.by, room)
+        first, *rest = textwrap.wrap(guarantee.by, room, break_on_hyphens=False)
         print(f"  {mark}  {guarantee.name:<{width}}  {dim(first)}")
         for line in rest:
             print(f"{'':<{width + 9}}{dim(line)}")
@@ -200,7 +203,7 @@ def show_guarantees(sandbox: Sandbox) -> None:
 
 def show_promises(promises: dict[str, bool]) -> int:
     """Each promise and whether it was kept; the exit code."""
-    heading("So")
+    heading("Promises")
     for promise, kept in promises.items():
         print(f"  {green('kept  ') if kept else red('BROKEN')}  {promise}")
     return 0 if all(promises.values()) else 1

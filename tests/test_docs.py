@@ -174,7 +174,7 @@ def test_the_picture_shows_what_the_example_says_now() -> None:
 
     def steady(lines: list[str]) -> list[str]:
         """Without what differs from run to run and host to host."""
-        start, end = lines.index("What the sandbox enforced on this host"), lines.index("So")
+        start, end = lines.index("What the sandbox enforced on this host"), lines.index("Promises")
         return [line for line in lines[:start] + lines[end:] if ".podbot-demo-" not in line]
 
     assert drawn[0] == "$ make run"

@@ -115,7 +115,7 @@ def test_a_fork_of_the_owner_is_told_that_it_is_not_its_own(
 def test_it_says_that_nothing_runs_and_nothing_is_reached() -> None:
     with MemorySandbox(policy=Policy(network="host")) as sandbox:
         enforced = {guarantee.name for guarantee in sandbox.guarantees if guarantee.enforced}
-    assert enforced >= {"processes", "host files", "network"}
+    assert enforced >= {"processes", "files", "network"}
 
 
 def test_an_async_sandbox_must_be_started_and_starts_once() -> None:

@@ -86,13 +86,13 @@ def test_a_container_root_that_cannot_hold_a_layer_is_named(tmp_path: Path) -> N
         f"""
         mkdir {tmp_path}/upper {tmp_path}/work
         mount -t overlay -o {options} none /var/tmp
-        export TMPDIR=/var/tmp
+        export PODBOT_LAYERS=/var/tmp/podbot-probed
         """
     )
     assert code == 1
     assert (found["fresh /proc"].state, found["overlay"].state) == ("found", "missing")
     assert found["overlay"].detail == "below /var/tmp: Invalid argument"
-    assert "set TMPDIR" in str(found["overlay"].fix)
+    assert "set PODBOT_LAYERS" in str(found["overlay"].fix)
 
 
 def test_a_host_without_any_folder_to_write_to_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

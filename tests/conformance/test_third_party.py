@@ -24,7 +24,7 @@ class ToyLauncher:
 
     def launch(self) -> Launched:
         channel = MemoryChannel(self.limits, {})
-        guarantees = (Guarantee("host files", True, "it is a toy"),)
+        guarantees = (Guarantee("files", True, "it is a toy"),)
         return Launched("/workspace", guarantees, channel.close, channel)
 
 

@@ -205,6 +205,8 @@ def _guarantees(limits: Limits) -> tuple[Guarantee, ...]:
     ]
     if limits.memory is not None:
         found.append(Guarantee("limit.memory", True, "rlimit on data, per process"))
+    if limits.wall_time is not None:
+        found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
     if limits.file_size is not None:
         found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
     for name, value in (("cpu", limits.cpu), ("pids", limits.pids), ("disk", limits.disk)):

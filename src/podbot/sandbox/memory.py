@@ -41,10 +41,10 @@ MAX_HANDLES = 1024
 
 GUARANTEES = (
     Guarantee("processes", True, "no command or Python can be run"),
-    Guarantee("host files", True, "files live in memory; no path leads to the host"),
+    Guarantee("files", True, "files live in memory; no path leads to the host"),
     Guarantee("network", True, "nothing runs that could reach it"),
-    Guarantee("file_size", True, "checked before each write"),
-    Guarantee("disk", True, "content of all files together, checked before each write"),
+    Guarantee("limit.file_size", True, "checked before each write"),
+    Guarantee("limit.disk", True, "content of all files together, checked before each write"),
 )
 
 

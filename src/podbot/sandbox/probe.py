@@ -156,7 +156,7 @@ def _overlay(attempts: dict[str, Attempt]) -> Finding:
     name = "overlay"
     tried = [a for step, a in attempts.items() if step.startswith("overlay ")]
     if not tried and "proc" in attempts:
-        fix = "set TMPDIR to a folder you may write to"
+        fix = "set PODBOT_LAYERS to a folder you may write to"
         return Finding(name, "missing", "no folder to try it in", fix, required=True)
     if not tried:
         return _not_tried(name)
@@ -172,7 +172,7 @@ def _overlay(attempts: dict[str, Attempt]) -> Finding:
         fix = _userns_fix(error)
     else:
         fix = (
-            "set TMPDIR to a folder on ext4, xfs, btrfs or tmpfs "
+            "set PODBOT_LAYERS to a folder on ext4, xfs, btrfs or tmpfs "
             "(in a container: a volume; its own root is an overlay already)"
         )
     return Finding(name, "missing", detail, fix, required=True)
@@ -261,7 +261,8 @@ def _cgroups() -> Finding:
     fix = (
         "start podbot with: systemd-run --user --scope -p Delegate=yes podbot …"
         if unified
-        else "boot with systemd.unified_cgroup_hierarchy=1 and a delegated user session"
+        else "add systemd.unified_cgroup_hierarchy=1 to the kernel command line, reboot, log in "
+        "through systemd; only Limits(cpu=…) and memory of a whole sandbox need it"
     )
     detail = "none delegated: rlimits per process only"
     return Finding(name, "limited", detail, fix, required=False)
@@ -355,8 +356,8 @@ def _engine() -> Finding:
             )
             detail = f"{found}, but no socket answers"
             return Finding(name, "limited", detail, fix, required=False)
-    fix = "install Podman to use the container backend"
-    return Finding(name, "missing", "neither podman nor docker", fix, required=False)
+    detail = "neither podman nor docker; nothing needs one yet"
+    return Finding(name, "missing", detail, "install Podman for what comes later", required=False)
 
 
 def _engine_sockets() -> list[str]:
@@ -424,8 +425,14 @@ def _run_helper() -> dict[str, Attempt]:
 
 
 def _layer_parents() -> list[str]:
-    """Folders on the filesystems where layers are likely to be put."""
-    parents = ["/var/tmp"]  # noqa: S108 - only used through mkdtemp, which is safe there
-    with contextlib.suppress(FileNotFoundError):  # no temporary folder at all
-        parents.insert(0, tempfile.gettempdir())
-    return list(dict.fromkeys(parents))
+    """The folder that holds layers, or the nearest one above it that exists."""
+    from podbot.errors import LaunchError
+    from podbot.sandbox.overlay import layers
+
+    try:
+        folder = layers.place()
+    except LaunchError:
+        return []
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    return [str(folder)]

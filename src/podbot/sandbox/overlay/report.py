@@ -75,6 +75,8 @@ def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
             found.append(Guarantee("limit.pids", True, f"{pids_by(int(value))} of the namespace"))
         else:
             found.append(Guarantee(f"limit.{name}", False, "needs a control group (see doctor)"))
+    if limits.wall_time is not None:
+        found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
     if limits.file_size is not None:
         found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
     if limits.disk is not None:
