@@ -121,7 +121,7 @@ def test_no_file_grows_beyond_its_limit(target: Path) -> None:
 def test_a_limit_cannot_be_raised_from_inside(target: Path) -> None:
     code = """
 import resource
-names = ("RLIMIT_FSIZE", "RLIMIT_CORE")
+names = ("RLIMIT_FSIZE", "RLIMIT_NPROC" if os.getuid() else "RLIMIT_FSIZE")
 found = []
 for name in names:
     limit = getattr(resource, name)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox.limits import GIB, Limits
-from podbot.sandbox.overlay import mounts
+from podbot.sandbox.overlay import kernel, mounts
+from podbot.sandbox.overlay.mounts import is_below
 
 DEFAULT_BYTES = 2 * GIB
 MAX_ENTRIES = 200_000
@@ -35,9 +36,16 @@ def needed(targets: tuple[str, ...]) -> str | None:
 def copy(source: str, destination: Path, limits: Limits, hidden: tuple[str, ...]) -> None:
     """Copy a target into a layer, less what is hidden: links as links, modes and times kept,
     mounts followed."""
-    budget = _Budget(source, limits.disk or DEFAULT_BYTES, hidden)
     try:
-        _copy_folder(os.fsencode(source), os.fsencode(destination), budget)
+        # By descriptor: a target swapped for a link since it was checked is not followed.
+        root = kernel.open_real(os.fsencode(source), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            place = f"/proc/self/fd/{root}"
+            below = tuple(place + path[len(source) :] for path in hidden if is_below(path, source))
+            budget = _Budget(source, limits.disk or DEFAULT_BYTES, below)
+            _copy_folder(os.fsencode(place), os.fsencode(destination), budget)
+        finally:
+            os.close(root)
     except OSError as error:
         raise LaunchError(
             f"copying {source} failed: {error}",

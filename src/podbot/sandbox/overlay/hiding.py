@@ -20,6 +20,7 @@ from pathlib import Path
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox.overlay import layers, mounts
 from podbot.sandbox.overlay.mounts import is_below
+from podbot.sandbox.policy import DEFAULT_HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,10 @@ class Hiding:
 
 def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[str, ...]) -> Hiding:
     """How to hide these paths, given what is overlaid and what is private anyway."""
-    # Overlays that hold nothing hidden need no template, and would only spoil the caches.
-    holding = tuple(p for p in overlaid if any(path.startswith(f"{p}/") for path in hidden))
     stamps = tuple(_stamp(folder) for folder in _parents(hidden))
     hidden = _with_link_targets(hidden, stamps)
+    # Overlays that hold nothing hidden need no template, and would only spoil the caches.
+    holding = tuple(p for p in overlaid if any(path.startswith(f"{p}/") for path in hidden))
     below, beside = _sorted(hidden, holding, private)
     parents: dict[str, str] = {}
     covers: dict[str, str] = {}
@@ -111,7 +112,7 @@ def _sorted(
 
 def _matters(parent: str, name: str) -> bool:
     """Whether the caller could ever read this: file modes hide the rest without our help."""
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 or os.path.join(parent, name) not in DEFAULT_HIDDEN:
         return True
     return os.access(os.path.join(parent, name), os.R_OK) or os.access(parent, os.W_OK)
 

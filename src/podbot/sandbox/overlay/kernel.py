@@ -39,6 +39,7 @@ AT_RECURSIVE = 0x8000
 OPEN_TREE_CLONE = 1
 OPEN_TREE_CLOEXEC = os.O_CLOEXEC
 MOVE_MOUNT_F_EMPTY_PATH = 0x4
+MOVE_MOUNT_T_EMPTY_PATH = 0x40
 FSOPEN_CLOEXEC = 1
 FSMOUNT_CLOEXEC = 1
 FSCONFIG_SET_FLAG = 0
@@ -58,6 +59,7 @@ SECCOMP_MODE_FILTER = 2
 SECUREBITS_LOCKED = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80
 
 _NUMBERS = {
+    "openat2": 437,
     "open_tree": 428,
     "move_mount": 429,
     "fsopen": 430,
@@ -146,8 +148,16 @@ def new_mount(kind: str, options: dict[str, str | None], attributes: int = 0) ->
 
 
 def attach(mount: int, path: bytes, dir_fd: int = AT_FDCWD) -> None:
-    """Put a detached mount at a path. The descriptor then names the attached mount."""
-    _call("move_mount", mount, b"", dir_fd, path, MOVE_MOUNT_F_EMPTY_PATH)
+    """Put a detached mount at a path, or with an empty one at what ``dir_fd`` is open on."""
+    flags = MOVE_MOUNT_F_EMPTY_PATH | (0 if path else MOVE_MOUNT_T_EMPTY_PATH)
+    _call("move_mount", mount, b"", dir_fd, path, flags)
+
+
+def open_real(path: bytes, flags: int, dir_fd: int = AT_FDCWD) -> int:
+    """Open a path none of whose steps may be a link (ELOOP else)."""
+    no_links = 0x02 | 0x04  # RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS
+    how = struct.pack("QQQ", flags, 0, no_links)
+    return _call("openat2", dir_fd, path, how, ctypes.c_size_t(len(how)))
 
 
 def clone_tree(path: bytes, recursive: bool = False) -> int:

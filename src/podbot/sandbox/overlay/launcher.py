@@ -240,6 +240,14 @@ class _View:
         overlaid = (*targets, *((home_layer,) if home_layer else ()))
         found = hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
         writable = tuple(_existing(path) for path in policy.writable)
+        for path in writable:
+            secret = next((h for h in hidden if f"{h}/".startswith(f"{path}/")), None)
+            if secret is not None:
+                raise LaunchError(
+                    f"the policy makes {path} writable for real, and hides {secret} in it",
+                    kind=Kind.INVALID,
+                    remedy="name a folder without secrets, or make the secret readable on purpose",
+                )
         return cls(targets, writable, hidden, home, home_layer, found)
 
     @property

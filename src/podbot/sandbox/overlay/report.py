@@ -35,11 +35,11 @@ def guarantees(
         Guarantee("system_calls", True, "seccomp filter"),
         Guarantee("secrets", True, "hidden paths do not exist inside"),
         Guarantee("environment", True, "a short allowlist of variables"),
+        Guarantee("unix_sockets", True, "not reachable through overlays and private folders"),
         Guarantee(
-            "unix_sockets",
-            True,
-            "not reachable through overlays and private folders, covered elsewhere; one created "
-            "later outside of these is not",
+            "unix_sockets_elsewhere",
+            False,
+            "covered if found at launch; one bound by a relative name, moved or made later is not",
         ),
         Guarantee("private_tmp", True, "fresh /tmp, /var/tmp, /run, /dev and /proc"),
         Guarantee("no_leftovers", True, "pid namespace ends with its first process"),
@@ -80,7 +80,7 @@ def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
     if limits.file_size is not None:
         found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
     if limits.disk is not None:
-        by = "a watcher, about once a second: it may be exceeded for a moment"
+        by = "a watcher, about once a second: more for a moment, or in deleted files, goes unseen"
         found.append(Guarantee("limit.disk", True, by))
     return found
 

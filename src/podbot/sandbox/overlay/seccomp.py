@@ -59,10 +59,13 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
 
 _CALLS = {
     "clone": (56, 220), "clone3": (435, 435), "unshare": (272, 97), "ptrace": (101, 117),
-    "ioctl": (16, 29), "socket": (41, 198), "socketpair": (53, 199),
+    "ioctl": (16, 29), "socket": (41, 198), "socketpair": (53, 199), "fcntl": (72, 25),
+    "setrlimit": (160, 164), "prlimit64": (302, 261),
 }  # fmt: skip
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_F_SETLEASE, _F_SETDELEG = 1024, 1040  # a lease on a host's file makes the host wait
+_RLIMIT_CORE = 4
 _PTRACE_ATTACH, _PTRACE_SEIZE = 16, 0x4206
 _FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink
 
@@ -71,7 +74,7 @@ _ALLOW = 0x7FFF0000
 _ERRNO = 0x00050000
 
 _LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
-_ARG0, _ARG1 = 16, 24  # the low halves of the first two arguments (both machines little-endian)
+_ARG0, _ARG1, _ARG2 = 16, 24, 32  # the low halves (both machines are little-endian)
 
 
 def _op(code: int, k: int, jt: int = 0, jf: int = 0) -> bytes:
@@ -109,6 +112,20 @@ def program(machine: str = MACHINE) -> bytes:
         calls["ioctl"],
         [_op(_LD, _ARG1), _op(_JEQ, _TIOCSTI, 1, 0), _op(_JEQ, _TIOCLINUX, 0, 1), _deny()],
     )
+    parts += _when(
+        calls["fcntl"],
+        [_op(_LD, _ARG1), _op(_JEQ, _F_SETLEASE, 1, 0), _op(_JEQ, _F_SETDELEG, 0, 1), _deny()],
+    )
+    # The limit on core dumps stays at 1 (see setup.py); whoever sets it is told that it worked.
+    worked = _op(_RET, _ERRNO)
+    parts += _when(calls["setrlimit"], [_op(_LD, _ARG0), _op(_JEQ, _RLIMIT_CORE, 0, 1), worked])
+    parts += _when(
+        calls["prlimit64"],
+        [
+            _op(_LD, _ARG1), _op(_JEQ, _RLIMIT_CORE, 0, 5), _op(_LD, _ARG2), _op(_JEQ, 0, 0, 2),
+            _op(_LD, _ARG2 + 4), _op(_JEQ, 0, 1, 0), worked,
+        ],
+    )  # fmt: skip
     for name in ("socket", "socketpair"):
         body = [_op(_LD, _ARG0)]
         body += [_op(_JEQ, family, len(_FAMILIES) - at, 0) for at, family in enumerate(_FAMILIES)]

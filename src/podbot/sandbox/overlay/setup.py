@@ -189,21 +189,25 @@ class Ground:
         _lock_down(plan)
 
     def _original(self, path: str) -> int:
-        """A folder or file of the host's tree, also where a private folder covers it now."""
+        """A folder or file of the host's tree, also where a private folder covers it now.
+
+        The host resolved every link already. One found now was put there since: refused.
+        """
         flags = os.O_PATH | os.O_CLOEXEC
         for folder, fd in self._originals.items():
             if path.startswith(folder + "/"):
-                return os.open(os.fsencode(path[len(folder) + 1 :]), flags, dir_fd=fd)
-        return os.open(os.fsencode(path), flags)
+                return kernel.open_real(os.fsencode(path[len(folder) + 1 :]), flags, fd)
+        return kernel.open_real(os.fsencode(path), flags)
 
     def _overlay(self, overlay: Overlay) -> int:
-        with _step("overlay_refused", f"mounting an overlay over {overlay['at']}", OTHER_TARGET):
-            # Layers are named by descriptor, so no byte of a path is ever read as an option.
+        # Layers are named by descriptor, so no byte of a path is ever read as an option.
+        with _step("target_refused", f"opening {overlay['at']}", "it changed meanwhile: try again"):
             lower = [f"/proc/self/fd/{self._original(path)}" for path in overlay["lower"]]
             options: dict[str, str | None] = {"userxattr": None, "lowerdir": ":".join(lower)}
             if overlay["upper"] is not None and overlay["work"] is not None:
                 options["upperdir"] = f"/proc/self/fd/{self._original(overlay['upper'])}"
                 options["workdir"] = f"/proc/self/fd/{self._original(overlay['work'])}"
+        with _step("overlay_refused", f"mounting an overlay over {overlay['at']}", OTHER_TARGET):
             return kernel.new_mount("overlay", options, SAFE)
 
     def _bind(self, bind: Bind) -> int:
@@ -225,7 +229,8 @@ class Ground:
             else:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        kernel.attach(mount, path)
+        place = kernel.open_real(path, os.O_PATH | os.O_CLOEXEC)
+        kernel.attach(mount, b"", place)
 
 
 def _depth(placed: tuple[str, int]) -> int:
@@ -240,6 +245,8 @@ def _devices(devices: list[tuple[bytes, int]]) -> None:
     )
     for name, mount in devices:
         os.close(os.open(b"/dev/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+        # Read-only is about the node, not the device: root must not chmod the host's.
+        kernel.set_attributes(mount, add=attributes | kernel.MOUNT_ATTR_RDONLY)
         kernel.attach(mount, b"/dev/" + name)
     os.mkdir(b"/dev/pts")
     options: dict[str, str | None] = {"newinstance": None, "ptmxmode": "0666", "mode": "620"}
