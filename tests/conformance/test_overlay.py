@@ -12,6 +12,7 @@ from podbot.testing import AsyncSandboxConformance, SandboxConformance
 
 
 class TestOverlay(SandboxConformance):
+    waits_for_death = False  # opened with discard=True; tests/overlay tries it without
     confines_files = False  # the rest of the file system is there too, read-only
 
     @pytest.fixture(autouse=True)
@@ -24,6 +25,7 @@ class TestOverlay(SandboxConformance):
 
 class TestAsyncOverlay(AsyncSandboxConformance):
     confines_files = False
+    waits_for_death = False
 
     @pytest.fixture(autouse=True)
     def target(self, tmp_path_factory: pytest.TempPathFactory) -> None:

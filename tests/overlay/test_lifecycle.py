@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,21 @@ def test_changes_of_the_host_show_until_the_sandbox_has_its_own(target: Path) ->
         sandbox.write("README.md", b"mine")
         assert sandbox.read("README.md") == b"mine"
     assert (target / "README.md").read_text() == "read me\n"
+
+
+def test_a_layer_that_is_kept_means_all_is_dead_when_close_returns(target: Path) -> None:
+    for number in range(20):
+        mark = f"{100_000 + os.getpid()}.{number}"
+        sandbox = OverlaySandbox(target)
+        sandbox.exec(["sh", "-c", f"setsid sleep {mark} >/dev/null 2>&1 &"]).check()
+        sandbox.close()
+        assert not any(f"sleep\0{mark}".encode() in line for line in command_lines())
+
+
+def command_lines() -> list[bytes]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                found.append(Path(f"/proc/{name}/cmdline").read_bytes())
+    return found

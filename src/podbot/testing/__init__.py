@@ -20,7 +20,7 @@ _PARTS = (
 )  # fmt: skip
 pytest.register_assert_rewrite(*(f"podbot.testing.{part}" for part in _PARTS))
 
-from podbot.testing.conformance import (  # noqa: E402
+from podbot.testing.conformance import (  # noqa: E402 - must follow the line above
     AsyncSandboxConformance,
     SandboxConformance,
 )

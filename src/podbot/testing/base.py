@@ -25,13 +25,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def needs_processes(test: F) -> F:
     """Marks a test that makes no sense where nothing can be run."""
-    test.needs = "has_processes"  # type: ignore[attr-defined]
+    test.needs = "has_processes"  # type: ignore[attr-defined]  # a mark
     return test
 
 
 def needs_confinement(test: F) -> F:
     """Marks a test of file verbs that cannot leave the working folder."""
-    test.needs = "confines_files"  # type: ignore[attr-defined]
+    test.needs = "confines_files"  # type: ignore[attr-defined]  # a mark
     return test
 
 

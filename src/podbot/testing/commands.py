@@ -185,7 +185,7 @@ class CommandTests(Base):
     def test_what_makes_no_sense_is_refused(self, sandbox: Sandbox) -> None:
         for argv in ("ls -l", [], [""], ["a\0b"], ["\ud800"], [b"ls"]):
             with refused(Kind.INVALID):
-                sandbox.exec(argv)  # type: ignore[arg-type]
+                sandbox.exec(argv)  # type: ignore[arg-type]  # wrong on purpose
         for env in ({"": "x"}, {"a=b": "x"}, {"a": "\0"}):
             with refused(Kind.INVALID):
                 sandbox.exec(["true"], env=env)

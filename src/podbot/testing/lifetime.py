@@ -64,6 +64,16 @@ def a_long_sleep() -> str:
 class LifetimeTests(Base):
     """Opening, closing, and what lies between."""
 
+    waits_for_death = True
+    """Whether everything is dead when ``close`` returns. False only for what is discarded."""
+
+    def are_dead(self, *marks: str) -> None:
+        """After closing: at once, or soon where the backend says that it does not wait."""
+        if self.waits_for_death:
+            assert not any(running(mark) for mark in marks)
+        else:
+            eventually(lambda: not any(running(mark) for mark in marks))
+
     def test_it_says_what_it_is(self, sandbox: Sandbox) -> None:
         assert sandbox.backend
         assert sandbox.workdir.startswith("/")
@@ -162,8 +172,7 @@ class LifetimeTests(Base):
             eventually(lambda: all(running(word) for word in (mark, daemon, spawned)))
             sandbox.close()
             assert waiting.result(SOON) is Kind.CLOSED
-        # One that is discarded anyway need not be waited for.
-        eventually(lambda: not any(running(word) for word in (mark, daemon, spawned)))
+        self.are_dead(mark, daemon, spawned)
 
     @needs_processes
     def test_one_that_is_forgotten_is_closed(self) -> None:
@@ -185,7 +194,7 @@ class LifetimeTests(Base):
         except ZeroDivisionError:
             pass
         assert sandbox.closed
-        eventually(lambda: not running(mark))
+        self.are_dead(mark)
 
     @needs_processes
     def test_the_death_of_the_guest_is_an_error_and_not_a_wait(self, sandbox: Sandbox) -> None:
@@ -204,7 +213,7 @@ class LifetimeTests(Base):
         else:
             assert sandbox.exec(["true"]).ok
         sandbox.close()
-        eventually(lambda: not running(mark))
+        self.are_dead(mark)
 
     @needs_processes
     def test_two_of_them_know_nothing_of_each_other(self, sandbox: Sandbox) -> None:

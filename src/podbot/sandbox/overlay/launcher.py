@@ -256,7 +256,7 @@ class _View:
         if self.home is None:
             return "/tmp"  # noqa: S108 - the sandbox's own
         reviewed = self.home in self.targets or self.is_reviewed(self.home)
-        return self.home if self.home_layer or reviewed else "/tmp"  # noqa: S108
+        return self.home if self.home_layer or reviewed else "/tmp"  # noqa: S108 - likewise
 
     def is_reviewed(self, path: str) -> bool:
         """Whether a path lies below a target."""
