@@ -67,6 +67,19 @@ class Kind(StrEnum):
     BAD_PATTERN = "bad_pattern"
     IO = "io"
 
+    # Changes: review, apply, undo.
+    UNKNOWN_ID = "unknown_id"
+    AMBIGUOUS_ID = "ambiguous_id"
+    IN_USE = "in_use"
+    CONFLICT = "conflict"
+    FLAGGED = "flagged"
+    NOTHING_SELECTED = "nothing_selected"
+    APPLY_FAILED = "apply_failed"
+    UNDO_REFUSED = "undo_refused"
+    NOTHING_TO_UNDO = "nothing_to_undo"
+    BAD_ARCHIVE = "bad_archive"
+    STATE_FAILED = "state_failed"
+
 
 class PodbotError(Exception):
     """The root of everything podbot raises on purpose.
@@ -110,6 +123,10 @@ class FileError(SandboxError):
 
 class CommandFailedError(SandboxError):
     """Raised only by ``ExecResult.check()``, for callers who want a failed command to raise."""
+
+
+class ChangesError(PodbotError):
+    """Changes could not be read, applied, undone, saved or found. The host tree is as it was."""
 
 
 def _rebuild(cls: type[PodbotError], message: str, kind: str, remedy: str | None) -> PodbotError:

@@ -60,6 +60,7 @@ SECUREBITS_LOCKED = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80
 
 _NUMBERS = {
     "openat2": 437,
+    "renameat2": 276 if MACHINE == "aarch64" else 316,
     "open_tree": 428,
     "move_mount": 429,
     "fsopen": 430,
@@ -158,6 +159,22 @@ def open_real(path: bytes, flags: int, dir_fd: int = AT_FDCWD) -> int:
     no_links = 0x02 | 0x04  # RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS
     how = struct.pack("QQQ", flags, 0, no_links)
     return _call("openat2", dir_fd, path, how, ctypes.c_size_t(len(how)))
+
+
+def open_beneath(folder: int, path: bytes, flags: int) -> int:
+    """Open a relative path that may not leave the folder, nor have a link in any step."""
+    closed = 0x02 | 0x04 | 0x08  # RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH
+    how = struct.pack("QQQ", flags, 0, closed)
+    return _call("openat2", folder, path, how, ctypes.c_size_t(len(how)))
+
+
+RENAME_NOREPLACE = 1
+RENAME_EXCHANGE = 2
+
+
+def rename(source: tuple[int, bytes], destination: tuple[int, bytes], flags: int) -> None:
+    """Rename by folder and name: never over something (NOREPLACE), or trade places (EXCHANGE)."""
+    _call("renameat2", *source, *destination, ctypes.c_uint(flags))
 
 
 def clone_tree(path: bytes, recursive: bool = False) -> int:

@@ -1,0 +1,186 @@
+"""What a change is: plain values, the same for every backend.
+
+A `ChangeSet` is what a sandbox did to its targets: for each path that is not as it was, the state
+before and after. It holds no contents; those are read when asked for, by descriptor, from the host
+folder (the old side) and from the layer (the new side). Nothing here decides or writes anything.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import BinaryIO, Protocol
+
+
+class FileType(StrEnum):
+    """What lies at a path."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    LINK = "link"
+    FIFO = "fifo"
+    SOCKET = "socket"
+    DEVICE = "device"
+
+
+class ChangeKind(StrEnum):
+    """What happened to a path. The states before and after say the rest."""
+
+    ADDED = "added"
+    """A file or folder that was not there."""
+    MODIFIED = "modified"
+    """A file with other contents (its mode may differ too)."""
+    DELETED = "deleted"
+    REPLACED = "replaced"
+    """Something of another type took its place: a folder gave way to a file, a file to a link, …"""
+    RENAMED = "renamed"
+    """A file that was at ``source``; ``old`` is its state there. Its contents may differ."""
+    MODE = "mode"
+    """The same contents with another mode, owner, time or extended attribute."""
+    LINK = "link"
+    """A symbolic link that is new or points elsewhere."""
+    HARD_LINK = "hard_link"
+    """Another name for the file at ``source``."""
+    SPECIAL = "special"
+    """A FIFO, socket or device that is new or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that is kept of one path but its contents: what apply sets and undo restores.
+
+    ``device``, ``inode`` and ``ctime_ns`` identify it: a host file whose three are as they were
+    has not been touched.
+    """
+
+    type: FileType
+    mode: int
+    uid: int
+    gid: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    device: int
+    inode: int
+    links: int = 1
+    link: str | None = None
+    rdev: int = 0
+    xattrs: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def executable(self) -> bool:
+        """Whether anyone may run it."""
+        return self.type is FileType.FILE and self.mode & 0o111 != 0
+
+    def same_thing(self, other: State | None) -> bool:
+        """Whether this is the very same, untouched file system object."""
+        return (
+            other is not None
+            and (self.device, self.inode, self.ctime_ns)
+            == (other.device, other.inode, other.ctime_ns)
+        )  # fmt: skip
+
+    def looks_like(self, other: State) -> bool:
+        """Whether all that apply sets is equal: type, mode, owner, link, attributes and times.
+
+        Contents are not compared; the times of folders do not count, as every entry moves them.
+        """
+        return (
+            (self.type, self.mode, self.uid, self.gid, self.link, self.rdev, self.xattrs)
+            == (other.type, other.mode, other.uid, other.gid, other.link, other.rdev, other.xattrs)
+            and (self.type is FileType.FOLDER or self.mtime_ns == other.mtime_ns)
+        )  # fmt: skip
+
+
+TYPES = {
+    stat.S_IFREG: FileType.FILE,
+    stat.S_IFDIR: FileType.FOLDER,
+    stat.S_IFLNK: FileType.LINK,
+    stat.S_IFIFO: FileType.FIFO,
+    stat.S_IFSOCK: FileType.SOCKET,
+    stat.S_IFCHR: FileType.DEVICE,
+    stat.S_IFBLK: FileType.DEVICE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One path of one target that is not as it was.
+
+    ``path`` is relative to ``target`` (an absolute host folder), without a leading slash; "" is
+    the target itself. Bytes that are not UTF-8 are kept as surrogates (`os.fsdecode`).
+    """
+
+    kind: ChangeKind
+    target: str
+    path: str
+    old: State | None
+    new: State | None
+    source: str | None = None
+
+    @property
+    def where(self) -> str:
+        """The absolute host path."""
+        return f"{self.target}/{self.path}" if self.path else self.target
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every relative path applying it would touch."""
+        if self.kind is ChangeKind.RENAMED and self.source is not None:
+            return (self.source, self.path)
+        return (self.path,)
+
+    @property
+    def type(self) -> FileType:
+        """What it is now, or was if it is gone."""
+        state = self.new or self.old
+        assert state is not None  # noqa: S101 - a change has at least one side
+        return state.type
+
+    @property
+    def size(self) -> int:
+        """Bytes of the new contents; 0 for what has none."""
+        return self.new.size if self.new is not None and self.new.type is FileType.FILE else 0
+
+
+class Contents(Protocol):
+    """Where the bytes of the two sides come from."""
+
+    def open_old(self, change: Change) -> BinaryIO:
+        """The regular file as the host has it now; raises `OSError` where there is none."""
+        ...
+
+    def open_new(self, change: Change) -> BinaryIO:
+        """The regular file as the sandbox left it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """Everything a sandbox changed, sorted by target and path.
+
+    ``folder_times`` are folders that changed only because entries came and went, with the time the
+    sandbox saw, by absolute path. ``hidden`` are absolute host paths the policy hid: nothing at or
+    below them is ever touched. ``since_ns`` is when the sandbox started (see `drift`). ``notes``
+    say what could not be seen. ``layer_id`` is the layer it was read from, if any.
+    """
+
+    targets: tuple[str, ...]
+    changes: tuple[Change, ...]
+    contents: Contents
+    since_ns: int
+    layer_id: str | None = None
+    hidden: tuple[str, ...] = ()
+    folder_times: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)

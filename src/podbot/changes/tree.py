@@ -1,0 +1,155 @@
+"""A folder held by descriptor: whatever lies beneath is reached without following a link.
+
+Both sides of a change set are read through this, and apply and undo write through it. A path is
+walked by the kernel in one call that refuses links and every way out (openat2), so a link that is
+swapped in meanwhile makes the call fail instead of leading elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import OrderedDict
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from podbot.changes.model import TYPES, FileType, State
+from podbot.sandbox.overlay import kernel
+
+MAX_FOLDERS = 64
+"""How many folders are held open at once."""
+
+OVERLAY_PREFIX = "user.overlay."
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Tree:
+    """One folder and all below it. Paths are relative, "" is the folder itself."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """Hold a folder; no step of its path may be a link (`OSError` else)."""
+        self.path = os.fspath(path)
+        self._root = kernel.open_real(os.fsencode(self.path), _FOLDER)
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of every descriptor."""
+        self.forget()
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def forget(self) -> None:
+        """Let go of the folders beneath, as after they were renamed or replaced."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def folder(self, path: str) -> int:
+        """A descriptor of a folder beneath, ours to close and valid until others were asked for."""
+        if not path:
+            return self._root
+        fd = self._open.get(path)
+        if fd is not None:
+            self._open.move_to_end(path)
+            return fd
+        fd = kernel.open_beneath(self._root, os.fsencode(path), _FOLDER)
+        while len(self._open) >= MAX_FOLDERS:
+            os.close(self._open.popitem(last=False)[1])
+        self._open[path] = fd
+        return fd
+
+    def parent(self, path: str) -> tuple[int, str]:
+        """The folder a path lies in, and its name there; the path may not be empty."""
+        above, _, name = path.rpartition("/")
+        return self.folder(above), name
+
+    def facts(self, path: str) -> os.stat_result | None:
+        """What `lstat` says of a path, None if nothing is there or its folder is not a folder."""
+        try:
+            if not path:
+                return os.fstat(self._root)
+            folder, name = self.parent(path)
+            return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def state(self, path: str) -> State | None:
+        """All that is kept of a path, None if nothing is there."""
+        facts = self.facts(path)
+        return None if facts is None else self.state_of(path, facts)
+
+    def state_of(self, path: str, facts: os.stat_result) -> State:
+        """The same for a path whose `lstat` is known."""
+        kind = TYPES[stat.S_IFMT(facts.st_mode)]
+        link = None
+        if kind is FileType.LINK:
+            folder, name = self.parent(path)
+            link = os.readlink(name, dir_fd=folder)
+        return State(
+            kind,
+            stat.S_IMODE(facts.st_mode),
+            facts.st_uid,
+            facts.st_gid,
+            facts.st_size,
+            facts.st_mtime_ns,
+            facts.st_ctime_ns,
+            facts.st_dev,
+            facts.st_ino,
+            facts.st_nlink,
+            link,
+            facts.st_rdev,
+            self.xattrs(path),
+        )
+
+    def names(self, path: str) -> list[str]:
+        """What is in a folder, unsorted."""
+        # An O_PATH descriptor cannot be listed; this opens the very same folder again.
+        return os.listdir(f"/proc/self/fd/{self.folder(path)}")
+
+    def place(self, path: str) -> str:
+        """A path for calls that know no descriptors; only its last step could be a link."""
+        if not path:
+            return f"/proc/self/fd/{self._root}/."
+        folder, name = self.parent(path)
+        return f"/proc/self/fd/{folder}/{name}"
+
+    def xattrs(self, path: str) -> tuple[tuple[str, bytes], ...]:
+        """Extended attributes that are the user's, sorted; the overlay's own are left out."""
+        place = self.place(path)
+        found = []
+        try:
+            for name in os.listxattr(place, follow_symlinks=False):
+                if is_kept_xattr(name):
+                    found.append((name, os.getxattr(place, name, follow_symlinks=False)))
+        except OSError:
+            return ()  # a file system without them, or one we may not read
+        return tuple(sorted(found))
+
+    def open(self, path: str) -> BinaryIO:
+        """A regular file for reading; `OSError` for anything else, links too."""
+        folder, name = self.parent(path)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(name, flags, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(f"{path} is not a regular file")
+        return os.fdopen(fd, "rb", buffering=0)
+
+
+def is_kept_xattr(name: str) -> bool:
+    """Whether an attribute belongs to the user: not the overlay's, not the security module's."""
+    return not name.startswith((OVERLAY_PREFIX, "trusted.", "security.selinux", "security.ima"))

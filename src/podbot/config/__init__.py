@@ -1,0 +1,1 @@
+"""Settings and places: what podbot is told by the machine and its user, before any sandbox."""

@@ -1,0 +1,60 @@
+"""Where podbot keeps what must outlive a run: records, journals, what undo needs.
+
+The state folder is private to the user (0700) and hidden from every sandbox, whatever its policy.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from podbot.errors import ChangesError, Kind
+
+STATE_VARIABLE = "PODBOT_STATE"
+
+
+def state_place() -> Path:
+    """Where the state folder is, whether or not it exists.
+
+    ``$PODBOT_STATE``, else ``$XDG_STATE_HOME/podbot``, else ``~/.local/state/podbot``.
+    """
+    own = os.environ.get(STATE_VARIABLE)
+    if own:
+        if not os.path.isabs(own):
+            raise ChangesError(
+                f"{STATE_VARIABLE}={own} is not an absolute path",
+                kind=Kind.STATE_FAILED,
+                remedy="start it with /",
+            )
+        return Path(own)
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(base):  # the XDG rules: a relative one does not count
+        return Path(base) / "podbot"
+    return Path(os.path.expanduser("~")) / ".local" / "state" / "podbot"
+
+
+def state_folder(*parts: str) -> Path:
+    """The state folder or one below it; made, and checked to be ours alone."""
+    place = state_place()
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = os.lstat(place)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise ChangesError(
+                f"the state folder {place} is not a folder of yours",
+                kind=Kind.STATE_FAILED,
+                remedy=f"remove it, or set {STATE_VARIABLE} to a folder you own",
+            )
+        if found.st_mode & 0o077:
+            os.chmod(place, 0o700)
+        for part in parts:
+            place = place / part
+            place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ChangesError(
+            f"the state folder {place} cannot be made: {error.strerror}",
+            kind=Kind.STATE_FAILED,
+            remedy=f"set {STATE_VARIABLE} to a folder you own",
+        ) from None
+    return place
