@@ -73,6 +73,17 @@ def layers_root() -> Iterator[Path]:
         time.sleep(0.02)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_root() -> Iterator[Path]:
+    """Records and journals of tests never mix with the user's."""
+    from podbot.config import places
+
+    with tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(places.STATE_VARIABLE, folder)
+            yield Path(folder)
+
+
 def is_allowed(reason: str) -> bool:
     """Whether this machine may skip for this reason."""
     for pattern, excused in ALLOWED_SKIPS:
