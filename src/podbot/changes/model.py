@@ -8,7 +8,7 @@ folder (the old side) and from the layer (the new side). Nothing here decides or
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import BinaryIO, Protocol
@@ -34,7 +34,9 @@ class ChangeKind(StrEnum):
     """A file with other contents (its mode may differ too)."""
     DELETED = "deleted"
     REPLACED = "replaced"
-    """Something of another type took its place: a folder gave way to a file, a file to a link, …"""
+    """Something of another type took its place (a folder gave way to a file, a file to a link, …),
+    or a folder was removed and made anew: then both states are folders, and what became of their
+    contents is told by changes of their own, as always."""
     RENAMED = "renamed"
     """A file that was at ``source``; ``old`` is its state there. Its contents may differ."""
     MODE = "mode"
@@ -74,13 +76,14 @@ class State:
         """Whether anyone may run it."""
         return self.type is FileType.FILE and self.mode & 0o111 != 0
 
+    @property
+    def identity(self) -> Identity:
+        """Which object it is, and when it was last touched."""
+        return self.device, self.inode, self.ctime_ns
+
     def same_thing(self, other: State | None) -> bool:
         """Whether this is the very same, untouched file system object."""
-        return (
-            other is not None
-            and (self.device, self.inode, self.ctime_ns)
-            == (other.device, other.inode, other.ctime_ns)
-        )  # fmt: skip
+        return other is not None and self.identity == other.identity
 
     def looks_like(self, other: State) -> bool:
         """Whether all that apply sets is equal: type, mode, owner, link, attributes and times.
@@ -145,6 +148,21 @@ class Change:
         return self.new.size if self.new is not None and self.new.type is FileType.FILE else 0
 
 
+Identity = tuple[int, int, int]
+"""The device, inode and ctime of a host path: as long as it is the same, nobody touched it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldFacts:
+    """What an archive says was at a path before; ``sha256`` for regular files only."""
+
+    type: FileType
+    mode: int
+    size: int
+    sha256: str | None = None
+    link: str | None = None
+
+
 class Contents(Protocol):
     """Where the bytes of the two sides come from."""
 
@@ -163,8 +181,13 @@ class ChangeSet:
 
     ``folder_times`` are folders that changed only because entries came and went, with the time the
     sandbox saw, by absolute path. ``hidden`` are absolute host paths the policy hid: nothing at or
-    below them is ever touched. ``since_ns`` is when the sandbox started (see `drift`). ``notes``
-    say what could not be seen. ``layer_id`` is the layer it was read from, if any.
+    below them is ever touched. ``notes`` say what could not be seen. ``layer_id`` is the layer it
+    was read from, if any.
+
+    For telling drift: ``since_ns`` is when the sandbox started; ``lost`` are absolute paths of what
+    the sandbox changed and the host has removed since; ``known`` is what podbot itself left at a
+    host path when it applied from the same layer; ``olds`` is what was there when the changes were
+    made, for those that came from elsewhere and have no start.
     """
 
     targets: tuple[str, ...]
@@ -175,6 +198,9 @@ class ChangeSet:
     hidden: tuple[str, ...] = ()
     folder_times: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    lost: frozenset[str] = frozenset()
+    known: Mapping[str, Identity | None] = field(default_factory=dict)
+    olds: Mapping[str, OldFacts | None] | None = None
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)

@@ -10,6 +10,7 @@ from podbot.sandbox.limits import Limits
 from podbot.sandbox.local import LocalLauncher
 from podbot.sandbox.memory import MemoryLauncher
 from podbot.sandbox.overlay.launcher import OverlayLauncher, Target
+from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.policy import Policy
 
 
@@ -49,5 +50,8 @@ class AsyncOverlaySandbox(AsyncSandbox):
         policy: Policy | None = None,
         limits: Limits | None = None,
         discard: bool = False,
+        layer: Layer | None = None,
     ):
-        super().__init__(OverlayLauncher(target, policy=policy, limits=limits, discard=discard))
+        super().__init__(
+            OverlayLauncher(target, policy=policy, limits=limits, discard=discard, layer=layer)
+        )

@@ -165,7 +165,12 @@ def open_beneath(folder: int, path: bytes, flags: int) -> int:
     """Open a relative path that may not leave the folder, nor have a link in any step."""
     closed = 0x02 | 0x04 | 0x08  # RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH
     how = struct.pack("QQQ", flags, 0, closed)
-    return _call("openat2", folder, path, how, ctypes.c_size_t(len(how)))
+    try:
+        return _call("openat2", folder, path, how, ctypes.c_size_t(len(how)))
+    except KernelError as error:
+        number = error.errno or 0
+    # As Python's own calls would say it: a FileNotFoundError is one.
+    raise OSError(number, os.strerror(number), os.fsdecode(path))
 
 
 RENAME_NOREPLACE = 1
@@ -174,7 +179,12 @@ RENAME_EXCHANGE = 2
 
 def rename(source: tuple[int, bytes], destination: tuple[int, bytes], flags: int) -> None:
     """Rename by folder and name: never over something (NOREPLACE), or trade places (EXCHANGE)."""
-    _call("renameat2", *source, *destination, ctypes.c_uint(flags))
+    try:
+        _call("renameat2", *source, *destination, ctypes.c_uint(flags))
+        return
+    except KernelError as error:
+        number = error.errno or 0
+    raise OSError(number, os.strerror(number), os.fsdecode(destination[1]))
 
 
 def clone_tree(path: bytes, recursive: bool = False) -> int:

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from podbot.config import places
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import interpreter, wire
+from podbot.sandbox.baseline import Baseline
 from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
@@ -51,7 +53,8 @@ class OverlayLauncher:
     """Starts an overlay sandbox over one or several folders.
 
     ``target``: a folder, or several; default the current one. The first is the working folder.
-    ``discard``: remove the layer at close; else it stays when it holds changes.
+    ``discard``: remove the layer at close; else it stays when it holds changes. ``layer``: a kept
+    layer to go on in; its targets are those of the sandbox, and it stays.
     """
 
     name = "overlay"
@@ -63,9 +66,18 @@ class OverlayLauncher:
         policy: Policy | None = None,
         limits: Limits | None = None,
         discard: bool = False,
+        layer: Layer | None = None,
     ):
         self.targets: tuple[Target, ...]
-        if target is None:
+        if layer is not None:
+            if target is not None or discard:
+                raise LaunchError(
+                    "a sandbox that goes on in a layer has its targets, and keeps it",
+                    kind=Kind.INVALID,
+                    remedy="leave out target and discard",
+                )
+            self.targets = layer.targets
+        elif target is None:
             self.targets = (os.getcwd(),)
         elif isinstance(target, str | os.PathLike):
             self.targets = (target,)
@@ -74,6 +86,7 @@ class OverlayLauncher:
         self.policy = policy or Policy()
         self.limits = limits or Limits()
         self.discard = discard
+        self.layer = layer
 
     def launch(self) -> Launched:
         """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
@@ -85,6 +98,8 @@ class OverlayLauncher:
             )
         try:
             view = _View.of(self.targets, self.policy)
+            if self.layer is not None:
+                return self._go_on(view, self.layer)
             reason = copying.needed(view.targets)
             if reason is None:
                 try:
@@ -98,21 +113,40 @@ class OverlayLauncher:
             raise _host_failure(error) from error
 
     def _start(self, view: _View, method: str, reason: str | None) -> Launched:
-        ours, theirs = socket.socketpair()
-        try:
-            layer, lock = layers.create(view.targets, method, view.home_layer is not None)
-        except BaseException:
-            ours.close()
-            theirs.close()
-            raise
-        group = cgroups.NO_GROUP
-        number = None
+        layer, lock = layers.create(view.targets, method, view.home_layer is not None, view.hidden)
         try:
             if method == "copy":
                 for index, target in enumerate(view.targets):
                     copying.copy(target, layer.upper(index), self.limits, view.hidden)
+                    Baseline.of(layer.upper(index)).write(layer.baseline(index))
+            return self._run(view, layer, lock, reason)
+        except BaseException:
+            layers.unmake(layer.path, len(view.targets))
+            raise
+
+    def _go_on(self, view: _View, layer: Layer) -> Launched:
+        if view.targets != layer.targets:
+            raise LaunchError(
+                f"the folders of layer {layer.id} are not what they were: now {view.targets}",
+                kind=Kind.TARGET_REFUSED,
+                remedy="put them back where they were",
+            )
+        lock = layers.reopen(layer, view.home_layer is not None, view.hidden)
+        reason = "it continues in a layer that is a copy" if layer.method == "copy" else None
+        return self._run(view, layer, lock, reason)
+
+    def _run(self, view: _View, layer: Layer, lock: int, reason: str | None) -> Launched:
+        """Start a sandbox over a layer; takes over its lock."""
+        try:
+            ours, theirs = socket.socketpair()
+        except BaseException:
+            os.close(lock)
+            raise
+        group = cgroups.NO_GROUP
+        number = None
+        try:
             group = self._group()
-            plan = self._plan(view, layer, group, method)
+            plan = self._plan(view, layer, group)
             zygote = owner.zygote()
             order = owner.Order(
                 plan, self.policy.network, [str(folder) for folder in group.folders],
@@ -131,7 +165,6 @@ class OverlayLauncher:
             if number is not None:
                 zygote.end(number)
             group.remove()
-            layers.unmake(layer.path, len(view.targets))
             raise
         os.close(lock)  # the zygote's copy keeps the layer locked while the sandbox lives
         running = _Running(layer, group, zygote, number, self.discard)
@@ -152,12 +185,12 @@ class OverlayLauncher:
         pids = None if limits.pids is None or report.pids_by(limits.pids) else limits.pids
         return cgroups.create(limits.cpu, limits.memory, pids)
 
-    def _plan(self, view: _View, layer: Layer, group: Group, method: str) -> Plan:
+    def _plan(self, view: _View, layer: Layer, group: Group) -> Plan:
         overlays: list[Overlay] = []
         binds: list[Bind] = []
         for index, target in enumerate(view.targets):
             upper = str(layer.upper(index))
-            if method == "copy":
+            if layer.method == "copy":
                 binds.append({"source": upper, "at": target, "writable": True})
             else:
                 work = str(layer.path / f"{index}.work")
@@ -229,6 +262,9 @@ class _View:
         covered = home is None or any(home == t or is_below(home, t) for t in targets)
         home_layer = None if home is None or covered or mounts.any_below(home) else home
         hidden = policy.hidden_paths(Path(home or "/nonexistent"))
+        # Records, journals and what undo needs: nobody's business inside, whatever the policy.
+        state = os.path.realpath(places.state_place())
+        hidden = hidden if state in hidden else tuple(sorted((*hidden, state)))
         for target in targets:
             path = next((path for path in hidden if f"{target}/".startswith(f"{path}/")), None)
             if path is not None:
@@ -370,6 +406,7 @@ class _Running:
             self._zygote.end(self._number)
             self._group.remove()
         if self._discard or self._layer.empty:
+            # (one that a sandbox went on in may be empty too: what there was has been undone)
             trash = layers.throw_away(self._layer.path)
             if self._zygote.alive:
                 self._zygote.discard(self._number, str(trash))
@@ -451,5 +488,8 @@ class OverlaySandbox(Sandbox):
         policy: Policy | None = None,
         limits: Limits | None = None,
         discard: bool = False,
+        layer: Layer | None = None,
     ):
-        super().__init__(OverlayLauncher(target, policy=policy, limits=limits, discard=discard))
+        super().__init__(
+            OverlayLauncher(target, policy=policy, limits=limits, discard=discard, layer=layer)
+        )

@@ -24,21 +24,31 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox.guest import remove_tree
+from podbot.sandbox.overlay import closed
 
 META = "layer.json"
+HIDDEN = "hidden.json"
 TRASH = ".trash-"
 ROOT_VARIABLE = "PODBOT_LAYERS"
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer. ``targets`` are the folders it lies over, in the order of its parts."""
+    """One layer. ``targets`` are the folders it lies over, in the order of its parts.
+
+    ``since_ns`` is when it was begun, before anything could run over it, and ``clock`` the boot
+    and the time since boot at that moment. ``hidden`` are the paths in its targets that the policy
+    hid.
+    """
 
     path: Path
     targets: tuple[str, ...]
     created: float
     owner: int
     method: str
+    since_ns: int = 0
+    clock: tuple[str, int] = ("", 0)
+    hidden: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -48,6 +58,10 @@ class Layer:
     def upper(self, index: int) -> Path:
         """Where the changes to one target are."""
         return self.path / f"{index}.upper"
+
+    def baseline(self, index: int) -> Path:
+        """Where the manifest of a target's copy is, in a layer that is one."""
+        return self.path / f"{index}.base"
 
     @property
     def live(self) -> bool:
@@ -150,11 +164,16 @@ def _checked_root(chosen: str | None, uid: int) -> Path:
     return path.resolve()
 
 
-def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, int]:
+def create(
+    targets: tuple[str, ...], method: str, home: bool, hidden: tuple[str, ...] = ()
+) -> tuple[Layer, int]:
     """A new layer and its lock, which marks it as live until the descriptor is closed."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    now = time.time_ns()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 10**9))
     path = root() / f"{stamp}-{secrets.token_hex(4)}"
-    layer = Layer(path, targets, time.time(), os.getpid(), method)
+    clock = (boot_id(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    inside = tuple(h for h in hidden if any(f"{h}/".startswith(f"{t}/") for t in targets))
+    layer = Layer(path, targets, now / 1e9, os.getpid(), method, now, clock, inside)
     try:
         try:
             os.mkdir(path, 0o700)
@@ -167,7 +186,7 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for index, target in enumerate(targets):
-                if method == "overlay":
+                if method != "copy":
                     os.mkdir(f"{base}/{index}.work", 0o700)
                 # Its mode is what the target's own shows inside.
                 mode = stat.S_IMODE(os.stat(target).st_mode)
@@ -180,6 +199,7 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
             meta = {
                 "version": 1, "targets": list(targets), "created": layer.created,
                 "owner": layer.owner, "method": method,
+                "since_ns": now, "clock": clock, "hidden": inside,
             }  # fmt: skip
             os.write(lock, json.dumps(meta).encode("ascii"))
         except BaseException:
@@ -195,6 +215,55 @@ def create(targets: tuple[str, ...], method: str, home: bool) -> tuple[Layer, in
     return layer, lock
 
 
+@lru_cache(maxsize=1)
+def boot_id() -> str:
+    """Which boot of the machine this is; clocks since boot compare only within one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def reopen(layer: Layer, home: bool, hidden: tuple[str, ...]) -> int:
+    """Make a kept layer ready for another sandbox; gives its lock.
+
+    Refused while a sandbox uses it (kind ``in_use``). What this policy hides counts as hidden in
+    the layer from now on, besides what did before.
+    """
+    try:
+        lock = os.open(layer.path / META, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise LaunchError(
+            f"layer {layer.id} cannot be opened: {error.strerror}",
+            kind=Kind.LAYER_FAILED,
+            remedy="`podbot changes list` says which are there",
+        ) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LaunchError(
+                f"layer {layer.id} is in use", kind=Kind.IN_USE, remedy="close its sandbox first"
+            ) from None
+        closed.shut(layer.path)
+        layer.drop_scratch()
+        for index in range(len(layer.targets)):
+            if layer.method != "copy":
+                os.mkdir(layer.path / f"{index}.work", 0o700)
+        if home:
+            os.mkdir(layer.path / "home.work", 0o700)
+            os.mkdir(layer.path / "home.upper", 0o700)
+        inside = {h for h in hidden if any(f"{h}/".startswith(f"{t}/") for t in layer.targets)}
+        if not inside <= set(layer.hidden):
+            draft = layer.path / f"{HIDDEN}.new"
+            draft.write_text(json.dumps(sorted(inside | set(layer.hidden))), encoding="ascii")
+            os.rename(draft, layer.path / HIDDEN)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
 _KINDS = {
     errno.ENOSPC: Kind.DISK_FULL,
     errno.EDQUOT: Kind.DISK_FULL,
@@ -208,19 +277,38 @@ def found() -> list[Layer]:
     layers = []
     for entry in _entries():
         try:
-            meta = json.loads((entry / META).read_bytes())
-            layers.append(
-                Layer(
-                    entry,
-                    tuple(meta["targets"]),
-                    float(meta["created"]),
-                    int(meta["owner"]),
-                    str(meta["method"]),
-                )
-            )
+            layers.append(_read(entry))
         except (OSError, ValueError, KeyError, TypeError):
             continue  # half-made, a template, or not ours: `sweep` looks at those
     return layers
+
+
+def get(name: str) -> Layer | None:
+    """The layer of this name, if there is a whole one."""
+    if not _NAME.fullmatch(name):
+        return None
+    try:
+        return _read(place() / name)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(path: Path) -> Layer:
+    meta = json.loads((path / META).read_bytes())
+    boot, since_boot = meta.get("clock", ("", 0))
+    hidden = meta.get("hidden", [])
+    with contextlib.suppress(FileNotFoundError):
+        hidden = json.loads((path / HIDDEN).read_bytes())
+    return Layer(
+        path,
+        tuple(meta["targets"]),
+        float(meta["created"]),
+        int(meta["owner"]),
+        str(meta["method"]),
+        int(meta.get("since_ns", float(meta["created"]) * 1e9)),
+        (str(boot), int(since_boot)),
+        tuple(map(str, hidden)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,419 @@
+"""Reading a layer: from what lies on disk to a `ChangeSet`.
+
+Costs what changed, not what is there: only the upper layer is walked, and of the host's folder only
+what was deleted or replaced. Works on the layer of a live sandbox too; what moves away meanwhile is
+left out. Reads only, except that folders a guest closed to their owner are opened up in a layer
+nobody uses (see `podbot.sandbox.overlay.closed`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from typing import BinaryIO
+
+from podbot.changes import drift
+from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
+from podbot.changes.tree import Tree
+from podbot.errors import ChangesError, Kind
+from podbot.sandbox.baseline import Baseline
+from podbot.sandbox.overlay import closed
+from podbot.sandbox.overlay.layers import Layer, boot_id
+
+CHUNK = 1 << 20
+CLOCK_SLACK_NS = 1_000_000_000
+"""Clocks drift apart by less than this without anyone having set them."""
+
+
+def capture(layer: Layer) -> ChangeSet:
+    """Everything that was changed over a layer, compared with the host as it is now.
+
+    Raises `ChangesError` (kind ``unknown_id``) if the layer is gone.
+    """
+    found = [_Capture(layer, index) for index in range(len(layer.targets))]
+    changes: list[Change] = []
+    for part in found:
+        changes += part.changes()
+    return ChangeSet(
+        layer.targets,
+        tuple(changes),
+        _LayerContents({part.target: part for part in found}),
+        since_ns=_start(layer),
+        layer_id=layer.id,
+        hidden=layer.hidden,
+        folder_times={path: when for part in found for path, when in part.folder_times.items()},
+        notes=tuple(note for part in found for note in part.notes),
+        lost=frozenset(path for part in found for path in part.lost),
+        known=drift.known(layer),
+        olds=_olds(layer),
+    )
+
+
+def _start(layer: Layer) -> int:
+    """When the layer was begun, moved back by as much as the clock was set back since."""
+    boot, since_boot = layer.clock
+    if boot != boot_id():
+        return layer.since_ns
+    passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - since_boot
+    began = time.time_ns() - passed
+    return began if began < layer.since_ns - CLOCK_SLACK_NS else layer.since_ns
+
+
+def _olds(layer: Layer) -> Mapping[str, OldFacts | None] | None:
+    if layer.method != "archive":
+        return None
+    from podbot.changes import archive
+
+    olds = archive.read_olds(layer)
+    return {
+        os.path.join(layer.targets[index], path): facts
+        for index, part in olds.items()
+        for path, facts in part.items()
+    }
+
+
+class _Capture:
+    """One target of a layer, both sides held open."""
+
+    def __init__(self, layer: Layer, index: int):
+        self.target = layer.targets[index]
+        self._layer, self._index = layer, index
+        try:
+            self.upper = Tree(layer.upper(index))
+        except OSError as error:
+            raise ChangesError(
+                f"layer {layer.id} cannot be read: {error.strerror}",
+                kind=Kind.UNKNOWN_ID,
+                remedy="`podbot changes list` says which are there",
+            ) from None
+        self.notes: list[str] = []
+        self.folder_times: dict[str, int] = {}
+        self.lost: list[str] = []
+        self._copied_up: dict[str, State] = {}  # what the host had, and has not at this path
+        self._since = _start(layer)
+        self.lower: Tree | None = None
+        try:
+            self.lower = Tree(self.target)
+        except OSError as error:
+            self.notes.append(f"the target {self.target} is not there: {error.strerror}")
+        self._hidden = {
+            os.path.relpath(path, self.target)
+            for path in layer.hidden
+            if f"{path}/".startswith(f"{self.target}/")
+        }
+        self._modes = closed.modes(layer.path)
+        self._names: dict[int, list[str]] = {}  # of each file that has several, by inode
+        self._live = layer.live
+
+    def changes(self) -> list[Change]:
+        """All changes to this target, parents before what is in them."""
+        if self._layer.method == "copy":
+            found = list(self._of_copy())
+        else:
+            found = list(self._folder_itself())
+            found += self._merged("", self.lower is not None, self._is_opaque(""))
+        self._find_lost(found)
+        found = self._with_hard_links(found)
+        found.sort(key=lambda change: change.path.split("/"))
+        return found
+
+    # An overlay's upper layer
+
+    def _merged(self, folder: str, has_lower: bool, opaque: bool) -> Iterator[Change]:
+        """What changed in a folder of the upper layer; ``has_lower`` if the host has it too.
+
+        In an opaque one nothing of the host's shows through: what is not in it is deleted.
+        """
+        prefix = f"{folder}/" if folder else ""
+        names = self._list(folder)
+        for name in sorted(names):
+            path = prefix + name
+            facts = self.upper.facts(path)
+            if facts is None:
+                continue  # a live sandbox took it away
+            old = self._old(path) if has_lower else None
+            if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == 0:
+                if old is not None:
+                    yield from self._gone(path, old)
+                continue
+            yield from self._changed(path, facts, old)
+        if opaque and has_lower and self.lower is not None:
+            for name in sorted(set(self.lower.names(folder)) - set(names)):
+                old = self._old(prefix + name)
+                if old is not None:
+                    yield from self._gone(prefix + name, old)
+
+    def _changed(self, path: str, facts: os.stat_result, old: State | None) -> Iterator[Change]:
+        new = self._new(path, facts)
+        if new is None:
+            return
+        if old is None and not self._is_hidden(path) and self._mark("origin", path) is not None:
+            self._copied_up[path] = new
+        if new.type is not FileType.FOLDER:
+            if old is not None and old.type is FileType.FOLDER:
+                yield from self._gone_below(path)
+            change = self._compared(path, old, new)
+            if change is not None:
+                yield change
+            return
+        both = old is not None and old.type is FileType.FOLDER
+        opaque = both and self._is_opaque(path)
+        if old is None:
+            yield Change(ChangeKind.ADDED, self.target, path, None, new)
+        elif not both or opaque:
+            yield Change(ChangeKind.REPLACED, self.target, path, old, new)
+        elif not new.looks_like(old):
+            yield Change(ChangeKind.MODE, self.target, path, old, new)
+        if both and old is not None and new.mtime_ns != old.mtime_ns:
+            self.folder_times[f"{self.target}/{path}"] = new.mtime_ns
+        yield from self._merged(path, both, opaque)
+
+    def _find_lost(self, found: list[Change]) -> None:
+        """Tell what was moved or linked inside from what the host has removed since.
+
+        Both are new names for something that was copied from the host. It was removed only if its
+        folder was touched since; and a file that was moved is one that is gone elsewhere.
+        """
+        gone = {(c.old.size, c.old.mtime_ns) for c in found if c.old and c.new is None}
+        for path, new in self._copied_up.items():
+            moved = new.type is not FileType.FOLDER and (
+                (new.size, new.mtime_ns) in gone or new.links > 1
+            )
+            if not moved and self._was_touched(path.rpartition("/")[0]):
+                self.lost.append(f"{self.target}/{path}")
+
+    def _was_touched(self, folder: str) -> bool:
+        """Whether entries came to or went from a host folder since the sandbox started."""
+        facts = self.lower.facts(folder) if self.lower is not None else None
+        return facts is None or facts.st_mtime_ns > self._since
+
+    def _folder_itself(self) -> Iterator[Change]:
+        """Whether the target's own mode or attributes were changed."""
+        facts, old = self.upper.facts(""), self._old("")
+        new = self._new("", facts) if facts is not None else None
+        if new is None or old is None:
+            return
+        if new.mtime_ns != old.mtime_ns:
+            self.folder_times[self.target] = new.mtime_ns
+        # The upper folder was made by the host: whose it is says nothing.
+        if (new.mode, new.xattrs) != (old.mode, old.xattrs):
+            yield Change(ChangeKind.MODE, self.target, "", old, new)
+
+    # A copy and its manifest
+
+    def _of_copy(self) -> Iterator[Change]:
+        manifest = Baseline.read(self._layer.baseline(self._index))
+        seen: set[str] = set()
+        yield from self._folder_itself()
+        yield from self._copied("", manifest, seen)
+        for path in sorted(set(manifest.entries) - seen):
+            old = self._old(path)
+            if old is not None:
+                yield Change(ChangeKind.DELETED, self.target, path, old, None)
+
+    def _copied(self, folder: str, manifest: Baseline, seen: set[str]) -> Iterator[Change]:
+        for name in sorted(self._list(folder)):
+            path = f"{folder}/{name}" if folder else name
+            facts = self.upper.facts(path)
+            if facts is None:
+                continue
+            seen.add(path)
+            is_folder = stat.S_ISDIR(facts.st_mode)
+            if is_folder or not manifest.untouched(path, facts):
+                new, old = self._new(path, facts), self._old(path)
+                if new is None:
+                    continue
+                if old is None and path in manifest.entries:
+                    if is_folder and manifest.untouched(path, facts):
+                        continue  # the host removed it, and nothing was done to it here
+                    self.lost.append(f"{self.target}/{path}")
+                change = self._compared(path, old, new)
+                if change is not None:
+                    yield change
+                if is_folder and old is not None and old.mtime_ns != new.mtime_ns:
+                    self.folder_times[f"{self.target}/{path}"] = new.mtime_ns
+            if is_folder:
+                yield from self._copied(path, manifest, seen)
+
+    # One path
+
+    def _compared(self, path: str, old: State | None, new: State) -> Change | None:
+        """What happened to a path, None if it is as it was. Folders: only the folder itself."""
+        kind = _kind(old, new)
+        if kind is None:
+            assert old is not None  # noqa: S101 - what was not there is a change
+            if new.type is FileType.FILE and not self._same_bytes(path, old, new):
+                kind = ChangeKind.MODIFIED
+            elif not new.looks_like(old):
+                kind = ChangeKind.MODE
+        if new.type is FileType.FILE and new.links > 1:
+            self._names.setdefault(new.inode, []).append(path)
+        return None if kind is None else Change(kind, self.target, path, old, new)
+
+    def _with_hard_links(self, found: list[Change]) -> list[Change]:
+        """Of the names of one file, all that changed but one are links to that one."""
+        if not self._names:
+            return found
+        changed = {change.path: change for change in found}
+        for names in self._names.values():
+            # Best a name that did not change, then one the host has, then the first.
+            names.sort(key=lambda n: (n in changed, n in changed and changed[n].old is None, n))
+            first = names[0]
+            there = self._old(first)
+            for name in names[1:]:
+                change = changed.get(name)
+                if change is None:
+                    continue
+                linked = there is not None and change.old is not None
+                if linked and first not in changed and change.old.inode == there.inode:  # type: ignore[union-attr]  # both are there: said by `linked`
+                    del changed[name]
+                else:
+                    changed[name] = Change(
+                        ChangeKind.HARD_LINK, self.target, name, change.old, change.new, first
+                    )
+        return list(changed.values())
+
+    def _gone(self, path: str, old: State) -> Iterator[Change]:
+        """A deletion, and of a folder everything in it; hidden things stay, and so their folder."""
+        if old.type is FileType.FOLDER:
+            yield from self._gone_below(path)
+            if any(hidden.startswith(f"{path}/") for hidden in self._existing_hidden()):
+                self.notes.append(f"{path} cannot go: it holds what the policy hid")
+                return
+        yield Change(ChangeKind.DELETED, self.target, path, old, None)
+
+    def _gone_below(self, path: str) -> Iterator[Change]:
+        assert self.lower is not None  # noqa: S101 - there is an old state, so there is a folder
+        try:
+            names = self.lower.names(path)
+        except PermissionError:
+            self.notes.append(f"{path} was removed, and what was in it cannot be listed")
+            return
+        for name in sorted(names):
+            old = self._old(f"{path}/{name}")
+            if old is not None:
+                yield from self._gone(f"{path}/{name}", old)
+
+    def _old(self, path: str) -> State | None:
+        if self.lower is None or self._is_hidden(path):
+            return None
+        try:
+            return self.lower.state(path)
+        except OSError:
+            return None  # a step on the way is a link: nothing of ours
+
+    def _new(self, path: str, facts: os.stat_result) -> State | None:
+        try:
+            state = self.upper.state_of(path, facts)
+        except FileNotFoundError:
+            return None
+        mode = self._modes.get(f"{self._index}.upper/{path}") if self._modes else None
+        if mode is None:
+            return state
+        from dataclasses import replace
+
+        return replace(state, mode=mode)
+
+    def _list(self, folder: str) -> list[str]:
+        try:
+            return self.upper.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except PermissionError:
+            facts = self.upper.facts(folder)
+            if self._live or facts is None:
+                self.notes.append(f"{folder} is closed while the sandbox lives")
+                return []
+            inner = f"{self._index}.upper/{folder}"
+            mode = stat.S_IMODE(facts.st_mode)
+            closed.open_up(self._layer.path, inner, self.upper.place(folder), mode)
+            self._modes = closed.modes(self._layer.path)
+            self.upper.forget()
+            return self.upper.names(folder)
+
+    def _is_hidden(self, path: str) -> bool:
+        return bool(self._hidden) and any(
+            path == hidden or path.startswith(f"{hidden}/") for hidden in self._hidden
+        )
+
+    def _existing_hidden(self) -> list[str]:
+        return [
+            hidden
+            for hidden in self._hidden
+            if self.lower is not None and self.lower.facts(hidden) is not None
+        ]
+
+    def _is_opaque(self, path: str) -> bool:
+        return self._mark("opaque", path) == b"y"
+
+    def _mark(self, name: str, path: str) -> bytes | None:
+        place = self.upper.place(path)
+        try:
+            return os.getxattr(place, f"user.overlay.{name}", follow_symlinks=False)
+        except OSError:
+            return None
+
+    def _same_bytes(self, path: str, old: State, new: State) -> bool:
+        if old.size != new.size:
+            return False
+        if old.size == 0:
+            return True
+        assert self.lower is not None  # noqa: S101 - there is an old state
+        try:
+            with self.lower.open(path) as before, self.open_new(path) as after:
+                while True:
+                    ours, theirs = before.read(CHUNK), after.read(CHUNK)
+                    if ours != theirs:
+                        return False
+                    if not ours:
+                        return True
+        except OSError:
+            return False  # what cannot be read cannot be said to be the same
+
+    # Contents
+
+    def open_new(self, path: str) -> BinaryIO:
+        """A file of the upper layer; one that the guest closed is opened for a moment."""
+        try:
+            return self.upper.open(path)
+        except PermissionError:
+            facts = self.upper.facts(path)
+            if facts is None or not stat.S_ISREG(facts.st_mode):
+                raise
+            place = self.upper.place(path)
+            os.chmod(place, stat.S_IMODE(facts.st_mode) | 0o400, follow_symlinks=False)
+            try:
+                return self.upper.open(path)
+            finally:
+                os.chmod(place, stat.S_IMODE(facts.st_mode), follow_symlinks=False)
+
+
+class _LayerContents:
+    """The bytes of both sides of a layer's changes."""
+
+    def __init__(self, parts: dict[str, _Capture]):
+        self._parts = parts
+
+    def open_old(self, change: Change) -> BinaryIO:
+        lower = self._parts[change.target].lower
+        if lower is None:
+            raise FileNotFoundError(change.target)
+        renamed = change.kind is ChangeKind.RENAMED and change.source is not None
+        return lower.open(change.source if renamed and change.source else change.path)
+
+    def open_new(self, change: Change) -> BinaryIO:
+        return self._parts[change.target].open_new(change.path)
+
+
+def _kind(old: State | None, new: State) -> ChangeKind | None:
+    """What the states alone say; None where contents and attributes decide."""
+    special = (FileType.FIFO, FileType.SOCKET, FileType.DEVICE)
+    if old is not None and old.type is not new.type:
+        return ChangeKind.REPLACED
+    if old is not None and (old.link, old.rdev) == (new.link, new.rdev):
+        return None
+    if new.type is FileType.LINK:
+        return ChangeKind.LINK
+    return ChangeKind.SPECIAL if new.type in special else ChangeKind.ADDED
