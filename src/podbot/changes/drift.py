@@ -95,7 +95,32 @@ class _Check:
                 if conflict is not None:
                     found.append(conflict)
                     break
-        return found
+        return found + self._held_open(found)
+
+    def _held_open(self, found: list[Conflict]) -> list[Conflict]:
+        """Folders that cannot go because something in them should not."""
+        staying: dict[str, str] = {}
+        for conflict in found:
+            if conflict.path in self._going:
+                above = conflict.path
+                while above := above.rpartition("/")[0]:
+                    staying.setdefault(above, conflict.path)
+        told = {conflict.path for conflict in found}
+        return [
+            Conflict(
+                change,
+                change.path,
+                ConflictKind.CHANGED,
+                self._tree.state(change.path),
+                f"the host has changed {staying[change.path]} in it since",
+            )
+            for change in self._own
+            if change.path in staying and change.path not in told and self._loses_folder(change)
+        ]
+
+    def _loses_folder(self, change: Change) -> bool:
+        was_folder = change.old is not None and change.old.type is FileType.FOLDER
+        return was_folder and (change.new is None or change.new.type is not FileType.FOLDER)
 
     def _conflict(self, change: Change, path: str) -> Conflict | None:
         where = f"{change.target}/{path}" if path else change.target
@@ -146,7 +171,7 @@ class _Check:
 
     def _folder(self, change: Change, path: str, where: str, host: State) -> Conflict | None:
         """A folder's ctime moves with its entries: look at what it would lose instead."""
-        if change.new is None or change.new.type is not FileType.FOLDER:
+        if self._loses_folder(change):
             prefix = f"{path}/" if path else ""
             names = {prefix + name for name in self._tree.names(path)}
             stay = sorted(name for name in names - self._going if not self._is_hidden(name))

@@ -29,8 +29,9 @@ class Tree:
     def __init__(self, path: str | os.PathLike[str]):
         """Hold a folder; no step of its path may be a link (`OSError` else)."""
         self.path = os.fspath(path)
-        self._root = kernel.open_real(os.fsencode(self.path), _FOLDER)
+        self._root = -1
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._root = kernel.open_real(os.fsencode(self.path), _FOLDER)
 
     def __enter__(self) -> Self:
         return self

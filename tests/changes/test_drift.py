@@ -1,0 +1,173 @@
+"""What the host did meanwhile is a conflict; what podbot itself did is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_capture import changes_of, write
+
+from podbot.changes import drift
+from podbot.changes.capture import capture
+from podbot.changes.drift import ConflictKind, conflicts
+from podbot.changes.model import ChangeSet
+from podbot.sandbox import DEFAULT_HIDDEN, Policy
+from podbot.sandbox.overlay import layers
+from podbot.sandbox.overlay.launcher import OverlaySandbox
+from podbot.sandbox.overlay.layers import Layer
+
+SCRIPT = """
+echo inside >> file; rm -r folder; echo new > new; mkdir made; echo x > made/x
+chmod 700 moded; mv moving moved; ln -sfn elsewhere link
+"""
+
+
+@pytest.fixture
+def changes(target: Path) -> ChangeSet:
+    write(target / "file")
+    write(target / "folder/one")
+    write(target / "moded/inside")
+    write(target / "moving", "some text that moves\n")
+    (target / "link").symlink_to("file")
+    return changes_of(target, SCRIPT)
+
+
+def again(changes: ChangeSet) -> ChangeSet:
+    return capture(layer_of(changes))
+
+
+def layer_of(changes: ChangeSet) -> Layer:
+    assert changes.layer_id is not None
+    layer = layers.get(changes.layer_id)
+    assert layer is not None
+    return layer
+
+
+def found(changes: ChangeSet) -> dict[str, str]:
+    return {conflict.path: conflict.kind.value for conflict in conflicts(changes)}
+
+
+def test_a_host_left_alone_has_no_conflict(changes: ChangeSet) -> None:
+    assert found(changes) == {}
+
+
+MEANWHILE: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
+    "a file edited": (lambda t: write(t / "file", "outside\n"), {"file": "changed"}),
+    "a file edited and its time put back": (
+        lambda t: (write(t / "file", "TEXT\n"), os.utime(t / "file", (1, 1))),
+        {"file": "changed"},
+    ),
+    "a mode changed": (lambda t: (t / "file").chmod(0o600), {"file": "changed"}),
+    "a file removed": (lambda t: (t / "file").unlink(), {"file": "deleted"}),
+    "a file put in a folder that is to go": (
+        lambda t: write(t / "folder/two"),
+        {"folder": "changed"},
+    ),
+    "a file that is to go edited": (
+        lambda t: write(t / "folder/one", "other\n"),
+        {"folder/one": "changed", "folder": "changed"},
+    ),
+    "the same file removed on both sides": (lambda t: shutil.rmtree(t / "folder"), {}),
+    "a name taken": (lambda t: write(t / "new"), {"new": "changed"}),
+    "a folder's name taken by a file": (lambda t: write(t / "made"), {"made": "changed"}),
+    "a folder's mode changed": (lambda t: (t / "moded").chmod(0o711), {"moded": "changed"}),
+    "an entry added to a folder whose mode is to change": (
+        lambda t: write(t / "moded/more"),
+        {},
+    ),
+    "a link turned": (
+        lambda t: ((t / "link").unlink(), (t / "link").symlink_to("new")),
+        {"link": "changed"},
+    ),
+    "a sibling added": (lambda t: write(t / "sibling"), {}),
+}
+
+
+@pytest.mark.parametrize("case", MEANWHILE)
+@pytest.mark.parametrize("when", ["before the review", "after it"])
+def test_what_the_host_did_is_a_conflict(
+    target: Path, changes: ChangeSet, case: str, when: str
+) -> None:
+    time.sleep(0.02)  # past the clock tick of the start, as any person is
+    action, expected = MEANWHILE[case]
+    action(target)
+    if when == "before the review":
+        changes = again(changes)
+
+    assert expected.items() <= found(changes).items()
+    assert bool(found(changes)) == bool(expected)
+
+
+def test_a_target_that_is_gone_blocks_everything(target: Path, changes: ChangeSet) -> None:
+    shutil.rmtree(target)
+    try:
+        assert set(found(changes).values()) == {"blocked"}
+    finally:
+        target.mkdir()
+
+
+def test_a_folder_that_became_a_link_blocks_what_is_in_it(target: Path) -> None:
+    write(target / "deep/er/file")
+    changes = changes_of(target, "echo x > deep/er/file; echo y > deep/er/new")
+    (target / "deep").rename(target / "away")
+    (target / "deep").symlink_to(target / "away")
+
+    assert found(changes) == {"deep/er/file": "blocked", "deep/er/new": "blocked"}
+
+
+def test_a_folder_that_is_gone_blocks_what_would_be_new_in_it(target: Path) -> None:
+    write(target / "deep/file")
+    changes = changes_of(target, "echo y > deep/new")
+    shutil.rmtree(target / "deep")
+
+    assert found(changes) == {"deep/new": "blocked"}
+    assert found(again(changes)) == {"deep": "deleted"}
+
+
+def test_what_the_policy_hid_is_always_a_conflict(target: Path) -> None:
+    policy = Policy(hidden=(*DEFAULT_HIDDEN, f"{target}/secret"))
+    changes = changes_of(target, "mkdir secret; echo x > secret/x; echo y > y", policy=policy)
+
+    assert found(changes) == {"secret": "hidden", "secret/x": "hidden"}
+    assert {c.kind for c in conflicts(changes)} == {ConflictKind.HIDDEN}
+
+
+def test_what_podbot_itself_wrote_is_no_drift(target: Path, changes: ChangeSet) -> None:
+    time.sleep(0.02)
+    write(target / "file", "half of it\n")
+    state = next(c.old for c in again(changes) if c.path == "file")
+    assert found(again(changes)) == {"file": "changed"}
+
+    drift.remember(changes.layer_id, {f"{target}/file": state, f"{target}/gone": None})
+
+    assert found(again(changes)) == {}
+    write(target / "file", "and then the user\n")
+    assert found(again(changes)) == {"file": "changed"}
+
+
+def test_remembering_for_a_layer_that_is_gone_does_nothing(changes: ChangeSet) -> None:
+    layer_of(changes).discard()
+    state = next(c.old for c in changes if c.path == "file")
+
+    drift.remember(changes.layer_id, {"/x": state})
+    drift.remember(None, {"/x": state})
+
+
+def test_a_broken_note_of_what_podbot_wrote_counts_as_none(changes: ChangeSet) -> None:
+    layer = layer_of(changes)
+    (layer.path / drift.KNOWN).write_text("{")
+
+    assert drift.known(layer) == {}
+
+
+def test_files_written_right_before_the_start_are_no_conflict(target: Path) -> None:
+    for number in range(20):
+        write(target / f"{number}")
+        with OverlaySandbox(target, discard=True) as sandbox:
+            sandbox.write(f"{number}", "changed")
+            assert sandbox.layer is not None
+            assert conflicts(capture(sandbox.layer)) == ()
