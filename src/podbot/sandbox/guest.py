@@ -889,6 +889,9 @@ class Exec:
         self.guest.answer(head, self.out.text() + self.err.text())
 
 
+STREAMS = ("stdin", "stdout", "stderr")
+
+
 class Spawned:
     """A command in the background, with its streams and those who wait for it."""
 
@@ -908,10 +911,12 @@ class Spawned:
         self._terminal: int | None = None
         self.number, whole = guest.new_job(env)
         size = request.get("terminal")
+        names = request.get("streams", STREAMS[1:])
+        given = dict(zip(names, request["given"]))  # noqa: B905 - strict= came after 3.8
         if size:
-            streams = self._on_terminal(argv, whole, cwd, size)
+            streams = self._on_terminal(argv, whole, cwd, size, given)
         else:
-            streams = self._on_pipes(argv, whole, cwd, request.get("stdin"), request["given"])
+            streams = self._on_pipes(argv, whole, cwd, request.get("stdin"), given)
         self.family = Family(self.number, self.pid)
         self.streams = {name: self._stream(name, fd, request) for name, fd in streams.items()}
         guest.jobs[self.number] = self
@@ -928,29 +933,26 @@ class Spawned:
         env: Mapping[str, str],
         cwd: str,
         stdin: bool | None,
-        given: Sequence[int],
+        given: Mapping[str, int],
     ) -> dict[str, int]:
-        """On pipes of our own, or on those the host sent and reads itself."""
+        """On pipes of our own, or on those the host sent and reads or writes itself."""
         actions: Actions = []
-        near: list[int] = []
+        near: dict[str, int] = {}
         far: list[int] = []
         try:
-            for target, fd in enumerate(given, 1):
-                actions.append((os.POSIX_SPAWN_DUP2, fd, target))
-            for target in (1, 2) if not given else ():
-                fd, end = pipe_to(actions, target, False)
-                near.append(fd)
-                far.append(end)
-                _widen(fd)
-            if stdin:
-                fd, end = pipe_to(actions, 0, True)
-                near.append(fd)
-                far.append(end)
-            else:
-                actions.append((os.POSIX_SPAWN_DUP2, self.guest.null, 0))
+            for target, name in enumerate(STREAMS):
+                if name in given:
+                    actions.append((os.POSIX_SPAWN_DUP2, given[name], target))
+                elif target or stdin:
+                    near[name], end = pipe_to(actions, target, reading=not target)
+                    far.append(end)
+                else:
+                    actions.append((os.POSIX_SPAWN_DUP2, self.guest.null, 0))
+                if target and name in near:
+                    _widen(near[name])
             self.pid = spawn_program(argv, env, cwd, actions)
         except BaseException as error:
-            for fd in near:
+            for fd in near.values():
                 os.close(fd)
             if isinstance(error, OSError):
                 raise refused(error, argv[0]) from error
@@ -958,13 +960,19 @@ class Spawned:
         finally:
             for fd in far:
                 os.close(fd)
-        if stdin:
-            self.input = Input(self.guest, near[-1])
-        return {} if given else {"stdout": near[0], "stderr": near[1]}
+        if "stdin" in near:
+            self.input = Input(self.guest, near.pop("stdin"))
+        return near
 
     def _on_terminal(
-        self, argv: list[str], env: dict[str, str], cwd: str, size: Sequence[int]
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        size: Sequence[int],
+        given: Mapping[str, int],
     ) -> dict[str, int]:
+        """On a terminal, but for the streams the host sent; it may want the near end itself."""
         try:
             master, slave = os.openpty()
         except OSError as error:
@@ -977,6 +985,9 @@ class Spawned:
                 (os.POSIX_SPAWN_DUP2, 0, 1),
                 (os.POSIX_SPAWN_DUP2, 0, 2),
             ]
+            for target, name in enumerate(STREAMS):
+                if name in given:
+                    actions.append((os.POSIX_SPAWN_DUP2, given[name], target))
             env.setdefault("TERM", "xterm-256color")
             self.pid = spawn_program(argv, env, cwd, actions)
         except BaseException:
@@ -984,6 +995,9 @@ class Spawned:
             raise
         finally:
             os.close(slave)
+        if "terminal" in given:
+            hand_over(given["terminal"], master)
+            return {}
         self._terminal = master
         self.input = Input(self.guest, os.dup(master))
         return {"stdout": master}
@@ -1035,8 +1049,8 @@ class Spawned:
             self._tell(request)
 
     def _tell(self, request: Head) -> None:
-        code = None if self.status is None else exit_of(self.status)[0]
-        self.guest.answer({"id": request["id"], "exit_code": code})
+        code, number = (None, None) if self.status is None else exit_of(self.status)
+        self.guest.answer({"id": request["id"], "exit_code": code, "signal": number})
 
     def abandon(self, request_id: int) -> bool:
         """A host's request for this process was cancelled; True if it was one of ours."""
@@ -1078,6 +1092,15 @@ def _widen(fd: int) -> None:
         fcntl.fcntl(fd, 1031, MAX_PAYLOAD)  # F_SETPIPE_SZ
     except OSError:
         pass  # over the user's share of pipe memory: the usual size will do
+
+
+def hand_over(line: int, fd: int) -> None:
+    """Send a descriptor to the host over a socket it gave, and let go of it."""
+    try:
+        with socket.socket(fileno=os.dup(line)) as sock:
+            sock.sendmsg([b"-"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))])
+    finally:
+        os.close(fd)
 
 
 def set_terminal_size(fd: int, size: Sequence[int]) -> None:

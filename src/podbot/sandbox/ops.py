@@ -199,16 +199,20 @@ def spawn(
     drop_oldest: bool,
     limits: Limits,
     far_ends: tuple[int, ...] = (),
+    streams: tuple[str, ...] = (),
 ) -> Op[int]:
     """Start a process in the background; gives its number inside the sandbox.
 
-    ``far_ends`` are pipes for its stdout and stderr, where the channel can pass them.
+    ``far_ends`` are pipes for its stdout and stderr, where the channel can pass them, or for the
+    ``streams`` named; "terminal" is a socket over which the near end of its terminal comes back.
     """
     args = cmd.args() | {"stdin": stdin, "buffer": limits.buffer, "drop_oldest": drop_oldest}
     if terminal is not None:
         args["terminal"] = [terminal.rows, terminal.columns]
     if far_ends:
         args["descriptors"] = len(far_ends)
+    if streams:
+        args["streams"] = list(streams)
     reply = yield Call("spawn", args, cancel=True, descriptors=far_ends)
     return reply.fields.number("process", 1)
 
@@ -261,6 +265,21 @@ def wait(process: int, timeout: float | None) -> Op[int | None]:
         cancel=True,
     )
     return reply.fields.optional_number("exit_code", 0, 255)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended: as a shell would tell it, and by which signal if by one."""
+
+    exit_code: int
+    signal: int | None
+
+
+def ending(process: int) -> Op[Ended]:
+    """How a process ended, once it did."""
+    reply = yield Call("wait", {"process": process, "timeout": None}, patience=None, cancel=True)
+    fields = reply.fields
+    return Ended(fields.number("exit_code", high=255), fields.optional_number("signal", 1, 64))
 
 
 def send_signal(process: int, number: int, group: bool) -> Op[None]:
