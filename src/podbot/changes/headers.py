@@ -1,0 +1,116 @@
+"""The lines above the hunks of a file, as git writes and reads them.
+
+Names are quoted the way git does by default, so that every header is plain ASCII. Knows states
+and names, never contents.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+
+NULL = "/dev/null"
+
+Spelling = Callable[[str], str]
+"""How a name is written down."""
+
+_ODD = re.compile(rb"[^ !#-\[\]-~]")
+_LETTERS = {
+    0x07: "\\a", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0B: "\\v", 0x0C: "\\f", 0x0D: "\\r",
+    0x22: '\\"', 0x5C: "\\\\",
+}  # fmt: skip
+
+# Git refuses to write these names, whole patches with them: its own folder, also as other file
+# systems would spell it, and a link in place of .gitmodules.
+_REFUSED = re.compile(r"(?:^|/)(?:\.git|git~1)[ .]*(?:[:\\/]|$)", re.IGNORECASE)
+_REFUSED_LINK = re.compile(
+    r"(?:^|/)(?:\.gitmodules[ .]*(?::.*)?|gitmod~[1-4][ .]*|gi7eba?[0-9a-f]*~[0-9]+[ .]*)$",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a file is called on both sides."""
+
+    old: str
+    new: str
+
+
+def names(changes: ChangeSet, change: Change) -> Names:
+    """The names of a change in a diff.
+
+    They are relative to the target. With several targets they begin with its position (``0/``,
+    ``1/``, …, the order of ``changes.targets``), since the same name may be in each of them.
+    """
+    prefix = ""
+    if len(changes.targets) > 1:
+        prefix = f"{changes.targets.index(change.target)}/"
+    new = prefix + change.path
+    if change.kind is ChangeKind.RENAMED and change.source is not None:
+        return Names(prefix + change.source, new)
+    return Names(new, new)
+
+
+def git_mode(state: State | None) -> str | None:
+    """The mode git has for something; None for what git does not know."""
+    if state is None:
+        return None
+    if state.type is FileType.LINK:
+        return "120000"
+    if state.type is FileType.FILE:
+        return "100755" if state.mode & 0o100 else "100644"
+    return None
+
+
+def is_refused(path: str, state: State | None) -> bool:
+    """Whether git would refuse to write this name."""
+    if state is not None and state.type is FileType.LINK and _REFUSED_LINK.search(path):
+        return True
+    return _REFUSED.search(path) is not None
+
+
+def quoted(name: str) -> str:
+    """A name as git spells it: odd bytes make it a C string."""
+    raw = os.fsencode(name)
+    if not _ODD.search(raw):
+        return name
+    return '"' + "".join(map(_quoted_byte, raw)) + '"'
+
+
+def _quoted_byte(byte: int) -> str:
+    return _LETTERS.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}")
+
+
+def extended(
+    change: Change, called: Names, similarity: int | None, spell: Spelling = quoted
+) -> list[str]:
+    """All up to the index: what happened to modes and names."""
+    old, new = git_mode(change.old), git_mode(change.new)
+    lines = [f"diff --git {spell('a/' + called.old)} {spell('b/' + called.new)}"]
+    if old is None and new is not None:
+        lines.append(f"new file mode {new}")
+    elif new is None and old is not None:
+        lines.append(f"deleted file mode {old}")
+    elif old != new:
+        lines += [f"old mode {old}", f"new mode {new}"]
+    if called.old != called.new:
+        lines.append(f"similarity index {similarity or 0}%")
+        lines += [f"rename from {spell(called.old)}", f"rename to {spell(called.new)}"]
+    return lines
+
+
+def sides(change: Change, called: Names, spell: Spelling = quoted) -> list[str]:
+    """The two lines that say which files the hunks are about."""
+    old = NULL if git_mode(change.old) is None else _ended(spell("a/" + called.old))
+    new = NULL if git_mode(change.new) is None else _ended(spell("b/" + called.new))
+    return [f"--- {old}", f"+++ {new}"]
+
+
+def _ended(name: str) -> str:
+    # A name with a space ends in a tab, or its end could not be told from a time after it.
+    return f"{name}\t" if " " in name else name

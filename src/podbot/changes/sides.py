@@ -1,0 +1,116 @@
+"""One side of a change as bytes, read within bounds.
+
+What is large or binary is recognised by its beginning and never held whole. A file that cannot be
+read is a side with a problem, not an exception: the other changes can still be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from podbot.changes.model import Change, ChangeSet, FileType, State
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Files larger than this are not compared line by line."""
+MAX_LINES = 250_000
+"""Nor are files with more lines than this."""
+BINARY_CHECK = 8000
+"""Where git, too, looks for a NUL to tell binary from text."""
+CHUNK = 1024 * 1024
+"""How much of a file is held where it is not held whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is known of the contents: ``data`` if they are a text of a bearable size.
+
+    Nothing at all (``size`` 0, ``data`` empty) stands for what git has no contents for: what is
+    absent, a folder, a FIFO, ….
+    """
+
+    size: int = 0
+    data: bytes | None = b""
+    binary: bool = False
+    problem: str | None = None
+
+
+NOTHING = Side()
+
+
+def old_side(changes: ChangeSet, change: Change) -> Side:
+    """The contents before."""
+    return _side(changes, change, change.old, old=True)
+
+
+def new_side(changes: ChangeSet, change: Change) -> Side:
+    """The contents after."""
+    return _side(changes, change, change.new, old=False)
+
+
+def open_side(changes: ChangeSet, change: Change, old: bool) -> BinaryIO:
+    """The file of a side; `OSError` where there is none."""
+    return changes.contents.open_old(change) if old else changes.contents.open_new(change)
+
+
+def _side(changes: ChangeSet, change: Change, state: State | None, old: bool) -> Side:
+    if state is None:
+        return NOTHING
+    if state.type is FileType.LINK:
+        data = os.fsencode(state.link or "")
+        return Side(len(data), data)
+    if state.type is not FileType.FILE:
+        return NOTHING
+    try:
+        with open_side(changes, change, old) as file:
+            return _read(file, state.size)
+    except OSError as error:
+        return Side(state.size, None, problem=error.strerror or str(error))
+
+
+def _read(file: BinaryIO, size: int) -> Side:
+    if size > MAX_BYTES:
+        return Side(size, None, b"\0" in file.read(BINARY_CHECK))
+    # One byte more than the state says, to see whether it is still true.
+    data = file.read(size + 1)
+    if len(data) != size:  # it is being written to: read on to its end, or to the limit
+        data += exactly(file, MAX_BYTES + 1 - len(data))
+    if data.find(b"\0", 0, BINARY_CHECK) >= 0:
+        return Side(len(data), None, binary=True)
+    if len(data) > MAX_BYTES or data.count(b"\n") > MAX_LINES:
+        return Side(len(data), None)
+    return Side(len(data), data)
+
+
+def same_bytes(changes: ChangeSet, change: Change) -> bool:
+    """Whether both sides hold the same, without holding either in memory."""
+    try:
+        with (
+            open_side(changes, change, old=True) as old,
+            open_side(changes, change, old=False) as new,
+        ):
+            return same_contents(old, new)
+    except OSError:
+        return False
+
+
+def same_contents(old: BinaryIO, new: BinaryIO) -> bool:
+    """Whether two open files hold the same from where they stand."""
+    while True:
+        one, other = exactly(old, CHUNK), exactly(new, CHUNK)
+        if one != other:
+            return False
+        if not one:
+            return True
+
+
+def exactly(file: BinaryIO, size: int) -> bytes:
+    """So many bytes, fewer only at the end: a raw file may give fewer at any time."""
+    data = file.read(size)
+    while data and len(data) < size:
+        more = file.read(size - len(data))
+        if not more:
+            break
+        data += more
+    return data
