@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import commands, files, kernel, lifecycle, scale, search, startup, streams
+from bench import changes, commands, files, kernel, lifecycle, scale, search, startup, streams
 from bench.rows import Absent, Outcome, Row
 from bench.setting import PACKAGES, Setting, tool
 
@@ -46,4 +46,7 @@ ALL = (
     Benchmark("grep", search.grep, needs="rg"),
     Benchmark("scale", scale.thousand),
     Benchmark("version", startup.version),
+    Benchmark("cycle", changes.whole_cycle, needs="git"),
+    Benchmark("podman", changes.beside_podman, needs="podman"),
+    Benchmark("capture", changes.capture_at_scale),
 )

@@ -15,7 +15,12 @@ from bench.measure import SETTLE, Pace
 from podbot.sandbox.interpreter import ripgrep
 
 QUICK_SHARE = 10
-PACKAGES = {"bwrap": "bubblewrap", "rg": "ripgrep"}
+PACKAGES = {
+    "bwrap": "bubblewrap",
+    "git": "git",
+    "podman": "podman, and busybox-static for its image",
+    "rg": "ripgrep",
+}
 
 
 @dataclass(frozen=True, slots=True)
