@@ -1,0 +1,121 @@
+"""Changes: what a sandbox did to its targets, and what becomes of it.
+
+    import podbot.sandbox
+    from podbot import changes
+
+    with podbot.sandbox.open("overlay", target="~/project") as sandbox:
+        sandbox.exec(["make", "format"])
+
+    found = changes.read(sandbox.layer)
+    for change in found:
+        print(change.kind, change.path)
+    changes.apply_changes(found, only=["src"])
+    changes.undo_changes(sandbox.layer.id)
+
+Names here are the public API, imported when first used; modules below are not. A verb that is a
+module too (`apply`, `diff`, …) has a second word here.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from podbot.changes.apply import Applied
+    from podbot.changes.apply import apply as apply_changes
+    from podbot.changes.archive import load, save
+    from podbot.changes.capture import read
+    from podbot.changes.diff import FileDiff, for_people
+    from podbot.changes.diff import diff as diff_of
+    from podbot.changes.drift import Conflict, ConflictKind, conflicts
+    from podbot.changes.hunks import Hunk
+    from podbot.changes.journal import recover
+    from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+    from podbot.changes.omissions import not_in_patch
+    from podbot.changes.patch import patch as as_patch
+    from podbot.changes.records import Entry, Record, entries, find
+    from podbot.changes.risk import Flag, Level, flags
+    from podbot.changes.select import select as select_changes
+    from podbot.changes.undo import Application, Undone, applications
+    from podbot.changes.undo import undo as undo_changes
+
+# Where each public name lives: its module, and its name there if that is another.
+_EXPORTS = {
+    "Application": "undo",
+    "Applied": "apply",
+    "Change": "model",
+    "ChangeKind": "model",
+    "ChangeSet": "model",
+    "Conflict": "drift",
+    "ConflictKind": "drift",
+    "Entry": "records",
+    "FileDiff": "diff",
+    "FileType": "model",
+    "Flag": "risk",
+    "Hunk": "hunks",
+    "Level": "risk",
+    "Record": "records",
+    "State": "model",
+    "Undone": "undo",
+    "applications": "undo",
+    "apply_changes": "apply.apply",
+    "as_patch": "patch.patch",
+    "conflicts": "drift",
+    "diff_of": "diff.diff",
+    "entries": "records",
+    "find": "records",
+    "flags": "risk",
+    "for_people": "diff",
+    "load": "archive",
+    "not_in_patch": "omissions",
+    "read": "capture",
+    "recover": "journal",
+    "save": "archive",
+    "select_changes": "select.select",
+    "undo_changes": "undo.undo",
+}
+
+__all__ = [
+    "Application",
+    "Applied",
+    "Change",
+    "ChangeKind",
+    "ChangeSet",
+    "Conflict",
+    "ConflictKind",
+    "Entry",
+    "FileDiff",
+    "FileType",
+    "Flag",
+    "Hunk",
+    "Level",
+    "Record",
+    "State",
+    "Undone",
+    "applications",
+    "apply_changes",
+    "as_patch",
+    "conflicts",
+    "diff_of",
+    "entries",
+    "find",
+    "flags",
+    "for_people",
+    "load",
+    "not_in_patch",
+    "read",
+    "recover",
+    "save",
+    "select_changes",
+    "undo_changes",
+]
+
+# Hidden from type checkers, or every misspelt name would be an object to them.
+if not TYPE_CHECKING:  # pragma: no branch - always so at run time
+
+    def __getattr__(name: str) -> object:
+        if name not in _EXPORTS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        module, _, known_as = _EXPORTS[name].partition(".")
+        value: object = getattr(import_module(f"{__name__}.{module}"), known_as or name)
+        globals()[name] = value  # found at once the next time
+        return value

@@ -51,6 +51,13 @@ def capture(layer: Layer) -> ChangeSet:
     )
 
 
+def read(layer: Layer) -> ChangeSet:
+    """`capture`, and files that only moved told as renamed: what people want to see."""
+    from podbot.changes import renames
+
+    return renames.detect(capture(layer))
+
+
 def _start(layer: Layer) -> int:
     """When the layer was begun, moved back by as much as the clock was set back since."""
     boot, since_boot = layer.clock

@@ -7,6 +7,7 @@ folder (the old side) and from the layer (the new side). Nothing here decides or
 
 from __future__ import annotations
 
+import hashlib
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -210,3 +211,30 @@ class ChangeSet:
 
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+    def digest(self, change: Change, *, old: bool = False) -> str | None:
+        """The SHA-256 of one side's contents, None where it is no regular file."""
+        state = change.old if old else change.new
+        if state is None or state.type is not FileType.FILE:
+            return None
+        digest = hashlib.sha256()
+        with self._open(change, old) as file:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def is_binary(self, change: Change) -> bool:
+        """Whether either side is a file that git, too, would call binary: a NUL near its start."""
+        for old, state in ((True, change.old), (False, change.new)):
+            if state is not None and state.type is FileType.FILE and state.size:
+                with self._open(change, old) as file:
+                    if b"\0" in file.read(BINARY_CHECK):
+                        return True
+        return False
+
+    def _open(self, change: Change, old: bool) -> BinaryIO:
+        return self.contents.open_old(change) if old else self.contents.open_new(change)
+
+
+CHUNK = 1 << 20
+BINARY_CHECK = 8000
