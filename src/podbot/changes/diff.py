@@ -7,6 +7,7 @@ of all one that a repository names. Colours and pagers are the business of the C
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -137,14 +138,24 @@ def _types(change: Change) -> list[str]:
     """What there is on the sides that git has no word for."""
     old = change.old.type if change.old else None
     new = change.new.type if change.new else None
-    if old is new or {old, new} <= {None, FileType.FILE, FileType.LINK}:
-        return [] if old is not new or change.kind is not ChangeKind.SPECIAL else ["changed"]
+    if old is new:
+        anew = change.kind is ChangeKind.REPLACED
+        return ["removed and made anew"] if anew else _device(change)
+    if {old, new} <= {None, FileType.FILE, FileType.LINK}:
+        return []
     if old is None and new is not None:
         return [f"new {states.WORDS[new]}"]
     if new is None and old is not None:
         return [f"deleted {states.WORDS[old]}"]
     assert old is not None and new is not None  # noqa: S101 - a change has at least one side
     return [f"a {states.WORDS[old]} gave way to a {states.WORDS[new]}"]
+
+
+def _device(change: Change) -> list[str]:
+    if change.old is None or change.new is None or change.old.rdev == change.new.rdev:
+        return []
+    old, new = (f"{os.major(it.rdev)}:{os.minor(it.rdev)}" for it in (change.old, change.new))
+    return [f"device {old} → {new}"]
 
 
 def _contents(change: Change, old: Side, new: Side) -> list[str]:
