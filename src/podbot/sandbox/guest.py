@@ -910,11 +910,10 @@ class Spawned:
         self.input: Input | None = None
         self._terminal: int | None = None
         self.number, whole = guest.new_job(env)
-        size = request.get("terminal")
         names = request.get("streams", STREAMS[1:])
         given = dict(zip(names, request["given"]))  # noqa: B905 - strict= came after 3.8
-        if size:
-            streams = self._on_terminal(argv, whole, cwd, size, given)
+        if request.get("terminal"):
+            streams = self._on_terminal(argv, whole, cwd, request, given)
         else:
             streams = self._on_pipes(argv, whole, cwd, request.get("stdin"), given)
         self.family = Family(self.number, self.pid)
@@ -969,7 +968,7 @@ class Spawned:
         argv: list[str],
         env: dict[str, str],
         cwd: str,
-        size: Sequence[int],
+        request: Head,
         given: Mapping[str, int],
     ) -> dict[str, int]:
         """On a terminal, but for the streams the host sent; it may want the near end itself."""
@@ -978,7 +977,9 @@ class Spawned:
         except OSError as error:
             raise refused(error, "opening a terminal") from error
         try:
-            set_terminal_size(master, size)
+            set_terminal_size(master, request["terminal"])
+            if request.get("modes"):
+                set_terminal_modes(slave, request["modes"])
             # The first terminal a session leader opens becomes its controlling one.
             actions: Actions = [
                 (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0),
@@ -1110,6 +1111,14 @@ def set_terminal_size(fd: int, size: Sequence[int]) -> None:
 
     rows, columns = (max(1, min(int(number), 65535)) for number in size)
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def set_terminal_modes(fd: int, modes: list[Any]) -> None:
+    """Make a terminal behave like the one that `termios.tcgetattr` told these of."""
+    import termios
+
+    *flags, characters = modes
+    termios.tcsetattr(fd, termios.TCSANOW, [*flags, [bytes([each]) for each in characters]])
 
 
 # --- The Python kernel

@@ -186,10 +186,11 @@ def _send_parts(
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """A pseudo-terminal's size."""
+    """A pseudo-terminal's size; ``modes`` as another one has them, its characters as numbers."""
 
     rows: int = 24
     columns: int = 80
+    modes: tuple[int | tuple[int, ...], ...] = ()
 
 
 def spawn(
@@ -209,6 +210,7 @@ def spawn(
     args = cmd.args() | {"stdin": stdin, "buffer": limits.buffer, "drop_oldest": drop_oldest}
     if terminal is not None:
         args["terminal"] = [terminal.rows, terminal.columns]
+        args["modes"] = terminal.modes
     if far_ends:
         args["descriptors"] = len(far_ends)
     if streams:
