@@ -24,9 +24,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from layer_changes import Change, printable, read_changes
-
 import podbot.sandbox
+from podbot import changes
+from podbot.changes import ChangeSet
+from podbot.changes.text import shown
 from podbot.sandbox import DEFAULT_HIDDEN, Policy, Sandbox, SandboxError
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
@@ -53,7 +54,7 @@ PROJECT = {
 
 EXPECTED = {
     "scratch.txt": "deleted",
-    "temperature.py": "changed",
+    "temperature.py": "modified",
     "test_extremes.py": "added",
 }
 
@@ -88,10 +89,9 @@ def review(place: Demo) -> int:
     with podbot.sandbox.open("overlay", target=place.project, policy=policy) as sandbox:
         report = run_agent(sandbox, place)
     assert sandbox.layer is not None  # noqa: S101 - the overlay backend always has one
-    changes = read_changes(sandbox.layer)
+    found = changes.read(sandbox.layer)
+    show_changes(found)
     sandbox.layer.discard()  # else it stays on disk until someone does
-
-    show_changes(changes)
     show_guarantees(sandbox)
     return show_promises(
         {
@@ -99,7 +99,7 @@ def review(place: Demo) -> int:
                 report.get("failed_before") is True and report.get("passed_after") is True
             ),
             "it changed what you saw above, and nothing else": (
-                {change.path: change.verb for change in changes} == EXPECTED
+                {change.path: change.kind for change in found} == EXPECTED
             ),
             "it could not read the key, though a file beside it was readable": (
                 report.get("key") == "refused: No such file or directory"
@@ -158,34 +158,34 @@ def run_agent(sandbox: Sandbox, place: Demo) -> dict[str, object]:
         for chunk in process.stdout:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                text = printable(line.decode("utf-8", "replace"))
+                text = shown(line.decode("utf-8", "replace"))
                 text = dim(text) if text.startswith("  ") else text
                 print(f"  {dim('│')} {text.replace('refused:', yellow('refused:'))}", flush=True)
         if process.wait(timeout=60) != 0:
-            print(printable(process.stderr.read_all().decode("utf-8", "replace")), file=sys.stderr)
+            print(shown(process.stderr.read_all().decode("utf-8", "replace")), file=sys.stderr)
             return {}
     found = json.loads(sandbox.read(REPORT, max_bytes=10_000))
     return found if isinstance(found, dict) else {}
 
 
-def show_changes(changes: list[Change]) -> None:
+def show_changes(found: ChangeSet) -> None:
     """The list of changes, then each as a diff."""
     heading(
         "What it changed",
         "in a layer of its own, which is yours to keep or, as here, to throw away",
     )
     signs = {
-        "added": green("+ added  "),
-        "changed": yellow("~ changed"),
-        "deleted": red("- deleted"),
+        "added": green("+ added   "),
+        "modified": yellow("~ modified"),
+        "deleted": red("- deleted "),
     }
-    for change in changes:
-        print(f"  {signs[change.verb]}  {printable(change.path)}")
+    for change in found:
+        print(f"  {signs.get(change.kind, change.kind)}  {shown(change.path)}")
     colours = {"+": green, "-": red, "@": cyan}
-    for change in changes:
+    for change in found:
         print()
-        for line in change.diff():
-            print("  " + colours.get(line[0], str)(line))
+        for line in changes.for_people(changes.diff_of(found, change)):
+            print("  " + colours.get(line[:1], str)(line))
 
 
 def show_guarantees(sandbox: Sandbox) -> None:
