@@ -1,0 +1,264 @@
+"""Finding the rules a path fits, quickly and whatever the disk makes of its spelling.
+
+Names are compared as the most forgiving file system would: without case, without code points that
+are not shown, without what Windows cuts off. One that fits nothing here may still be flagged for
+what it is (see `risk`). Only text is looked at, never the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import unicodedata
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import translate
+from functools import lru_cache
+
+from podbot.changes.risk_rules import FRESH_ROOTS, RULES, Level, Rule
+
+# Windows' short names, as git guards them: see `is_ntfs_dotgit` and its siblings there.
+_SHORT = {
+    "git~1": ".git",
+    **{f"gitmod~{n}": ".gitmodules" for n in range(1, 5)},
+    "gi7eba~1": ".gitmodules",
+    **{f"gitatt~{n}": ".gitattributes" for n in range(1, 5)},
+    "gi7d29~1": ".gitattributes",
+}
+_SIMPLE = re.compile(r"[\w.+@-]*\w", re.ASCII)
+
+
+@lru_cache(maxsize=16384)
+def plain(name: str) -> str:
+    """A name as the most forgiving disk would compare it."""
+    if _SIMPLE.fullmatch(name):
+        return name.lower()
+    text = name
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(char for char in text if not _is_ignored(char))
+    text = text.casefold()
+    if ":" in text:  # Windows: the name of a stream within the file
+        text = text.partition(":")[0] or text
+    # Windows drops trailing dots and spaces; "." and ".." are never names here.
+    text = text.rstrip(". ") or text
+    return _SHORT.get(text, text)
+
+
+def _is_ignored(char: str) -> bool:
+    """Code points that HFS+, APFS or a case-folding ext4 do not count."""
+    return unicodedata.category(char) == "Cf" or char in "\u034f\u115f\u1160\u17b4\u17b5\u3164" or (
+        "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f"
+    )  # fmt: skip
+
+
+def parts_of(path: str) -> list[str]:
+    """The names of a path, outermost first, each `plain`."""
+    if "\\" in path:  # Windows takes it for a slash
+        path = path.replace("\\", "/")
+    parts = [plain(name) for name in path.split("/") if name]
+    return _without_fresh_root(parts)
+
+
+class _Start(Enum):
+    ANYWHERE = ""
+    ROOT = "/"
+    HOME = "~/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """One pattern taken apart: names or expressions, and where they must stand."""
+
+    order: int
+    names: tuple[str | re.Pattern[str], ...]
+    start: _Start
+    below: bool
+
+    def fits(self, parts: Sequence[str], at: int, homes: Sequence[int]) -> bool:
+        """Whether it fits with its first name at a position."""
+        length = len(self.names)
+        end = at + length
+        if at < 0 or (end >= len(parts) if self.below else end != len(parts)):
+            return False
+        return self._starts(at, homes) and self._names(parts, at, length)
+
+    def leads_through(self, parts: Sequence[str], length: int, homes: Sequence[int]) -> bool:
+        """Whether the path ends in its first names: a folder on the way to what it means."""
+        at = len(parts) - length
+        return at >= 0 and self._starts(at, homes) and self._names(parts, at, length)
+
+    def begins(self, parts: Sequence[str], at: int) -> bool:
+        """Whether its names stand at a position, whatever follows."""
+        return self._names(parts, at, len(self.names))
+
+    def _starts(self, at: int, homes: Sequence[int]) -> bool:
+        if self.start is _Start.ANYWHERE:
+            return True
+        return at == 0 if self.start is _Start.ROOT else at in homes
+
+    def _names(self, parts: Sequence[str], at: int, length: int) -> bool:
+        for wanted, name in zip(self.names[:length], parts[at : at + length], strict=True):
+            if isinstance(wanted, str):
+                if wanted != name:
+                    return False
+            elif wanted.fullmatch(name) is None:
+                return False
+        return True
+
+    @property
+    def is_particular(self) -> bool:
+        """Whether a folder on the way says by its name alone what it is for."""
+        first = self.names[0]
+        named = isinstance(first, str) and first.startswith(".")
+        return named or self.start is not _Start.ANYWHERE or (self.below and len(self.names) == 1)
+
+
+def _taken_apart(order: int, text: str) -> _Pattern:
+    start = next(
+        (s for s in (_Start.ROOT, _Start.HOME) if text.startswith(s.value)), _Start.ANYWHERE
+    )
+    names = text.removeprefix(start.value).split("/")
+    below = names[-1] == "**"
+    return _Pattern(
+        order,
+        tuple(
+            re.compile(translate(name)) if "*" in name else name
+            for name in (names[:-1] if below else names)
+        ),
+        start,
+        below,
+    )  # fmt: skip
+
+
+class _Table:
+    """All patterns, found by a name that must occur, or tried on the last name alone."""
+
+    def __init__(self, rules: Sequence[Rule]):
+        self._rules = rules
+        self._by_name: dict[str, list[tuple[_Pattern, int]]] = {}
+        self._on_the_way: dict[str, list[tuple[_Pattern, int]]] = {}
+        loose: list[tuple[int, str]] = []
+        for order, rule in enumerate(rules):
+            for text in rule.patterns:
+                pattern = _taken_apart(order, text)
+                if pattern.is_particular:
+                    self._note_folders(pattern)
+                exact = [i for i, name in enumerate(pattern.names) if isinstance(name, str)]
+                if exact:
+                    name = pattern.names[exact[-1]]
+                    assert isinstance(name, str)  # noqa: S101 - chosen so, above
+                    self._by_name.setdefault(name, []).append((pattern, exact[-1]))
+                elif pattern.start is _Start.HOME:
+                    self._by_name.setdefault("", []).append((pattern, 0))
+                else:
+                    loose.append((order, text))
+        # One expression for all that only know a part of the name; the first alternative wins.
+        self._loose = re.compile(
+            "|".join(
+                f"(?P<r{order}_{n}>{translate(text)})" for n, (order, text) in enumerate(loose)
+            )
+        )
+
+    def _note_folders(self, pattern: _Pattern) -> None:
+        """Remember the last name of each folder on the way; one that varies tells too little."""
+        for length in range(1, len(pattern.names) + (1 if pattern.below else 0)):
+            name = pattern.names[length - 1]
+            if isinstance(name, str):
+                self._on_the_way.setdefault(name, []).append((pattern, length))
+
+    def fitting(self, parts: Sequence[str], homes: Sequence[int]) -> dict[Level, Rule]:
+        """The first rule of each level that a path fits."""
+        if not parts:
+            return {}
+        found: list[int] = []
+        by_name = self._by_name
+        for at, name in enumerate(parts):
+            for pattern, key in by_name.get(name, ()):
+                if pattern.fits(parts, at - key, homes):
+                    found.append(pattern.order)
+        if homes:
+            for pattern, _ in by_name.get("", ()):
+                found += [pattern.order for at in homes if pattern.fits(parts, at, homes)]
+        loose = _loose_order(self._loose, parts[-1])
+        if loose is not None:
+            found.append(loose)
+        return self._first(found)
+
+    def leading(self, parts: Sequence[str], homes: Sequence[int]) -> dict[Level, Rule]:
+        """The same for a path that is a folder on the way to what a rule means."""
+        if not parts:
+            return {}
+        return self._first(
+            [
+                pattern.order
+                for pattern, length in self._on_the_way.get(parts[-1], ())
+                if pattern.leads_through(parts, length, homes)
+            ]
+        )
+
+    def _first(self, orders: list[int]) -> dict[Level, Rule]:
+        found: dict[Level, Rule] = {}
+        for order in sorted(orders):
+            found.setdefault(self._rules[order].level, self._rules[order])
+        return found
+
+
+@lru_cache(maxsize=16384)
+def _loose_order(expression: re.Pattern[str], name: str) -> int | None:
+    match = expression.match(name)
+    if match is None or match.lastgroup is None:
+        return None
+    return int(match.lastgroup[1:].partition("_")[0])
+
+
+_TABLE = _Table(RULES)
+_FRESH = [_taken_apart(0, text) for text in FRESH_ROOTS]
+
+
+def fitting(parts: Sequence[str]) -> dict[Level, Rule]:
+    """The first rule of each level that a path (see `parts_of`) fits."""
+    return _TABLE.fitting(parts, home_depths(parts))
+
+
+def leading(parts: Sequence[str]) -> dict[Level, Rule]:
+    """The same for a folder on the way to what a rule means, such as ``.vscode``."""
+    return _TABLE.leading(parts, home_depths(parts))
+
+
+def home_depths(parts: Sequence[str]) -> list[int]:
+    """How many names in a path are those of a home folder: of this user's or of another's."""
+    depths = []
+    if parts[:1] == ["root"]:
+        depths.append(1)
+    elif len(parts) > 1 and parts[0] == "home":
+        depths.append(2)
+    for home in _homes(os.environ.get("HOME", "")):
+        if len(home) not in depths and list(parts[: len(home)]) == home:
+            depths.append(len(home))
+    return depths
+
+
+@lru_cache(maxsize=4)
+def _homes(home: str) -> list[list[str]]:
+    found = {home} if os.path.isabs(home) else set()
+    with suppress(KeyError):  # a user without an entry
+        found.add(pwd.getpwuid(os.getuid()).pw_dir)
+    found |= {os.path.realpath(one) for one in found}
+    return [[plain(name) for name in one.split("/") if name] for one in found if one != "/"]
+
+
+def _without_fresh_root(parts: list[str]) -> list[str]:
+    """Cut off what lies above the innermost fresh root; a mark keeps the rest from the root."""
+    if "worktrees" not in parts:
+        return parts
+    ends = [
+        at + len(pattern.names)
+        for pattern in _FRESH
+        for at in range(len(parts) - len(pattern.names))
+        if pattern.begins(parts, at)
+    ]
+    return ["\0", *parts[max(ends) :]] if ends else parts
