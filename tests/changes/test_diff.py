@@ -75,14 +75,20 @@ def test_any_choice_of_hunks_is_what_replacing_just_those_lines_gives(
     text: bytes, data: st.DataObject
 ) -> None:
     # Edits far apart, each one a hunk of its own; the reference replaces lines by number.
-    padding = [b"-- %d" % number for number in range(8)]
-    blocks = [(data.draw(LINES), data.draw(LINES)) for _ in range(data.draw(st.integers(1, 4)))]
+    def block(number: int) -> tuple[list[bytes], list[bytes]]:
+        # No line of one is in another, or a diff may see it as moved.
+        old, new = ([b"%d %s" % (number, line) for line in data.draw(LINES)] for _ in range(2))
+        return old, new
+
+    blocks = [block(number) for number in range(data.draw(st.integers(1, 4)))]
     end = data.draw(st.sampled_from([b"", b"\n"]))
 
     def spelled(chosen: set[int]) -> bytes:
         parts = [text.replace(b"\n", b"")]
         for number, (before, after) in enumerate(blocks):
-            parts += [b"%d" % number, *padding, *(after if number in chosen else before), *padding]
+            padding = [b"%d -- %d" % (number, line) for line in range(16)]
+            lines = after if number in chosen else before
+            parts += [*padding[:8], *lines, *padding[8:]]
         return b"\n".join(parts) + end
 
     old, new = spelled(set()), spelled(set(range(len(blocks))))

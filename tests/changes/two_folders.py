@@ -34,11 +34,18 @@ def compare(old: Path, new: Path) -> ChangeSet:
     found = []
     paths = _below(contents.old) | _below(contents.new)
     for path in sorted(paths, key=lambda path: path.split("/")):
-        before, after = contents.old.state(path), contents.new.state(path)
+        before, after = _state(contents.old, path), _state(contents.new, path)
         kind = _kind(contents, path, before, after)
         if kind is not None:
             found.append(Change(kind, str(old), path, before, after))
     return ChangeSet((str(old),), tuple(found), contents, since_ns=0)
+
+
+def _state(tree: Tree, path: str) -> State | None:
+    try:
+        return tree.state(path)
+    except OSError:
+        return None  # on this side a link lies on the way
 
 
 def _below(tree: Tree, folder: str = "") -> set[str]:
@@ -84,6 +91,7 @@ def plant(folder: Path, nodes: Nodes) -> Path:
         with open(path, "wb") as file:
             file.write(contents)
         os.chmod(path, 0o755 if kind == "program" else 0o644)
+        os.utime(path, (1, 1))
     return folder
 
 

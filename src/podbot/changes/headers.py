@@ -79,6 +79,18 @@ def quoted(name: str) -> str:
     raw = os.fsencode(name)
     if not _ODD.search(raw):
         return name
+    return _as_string(raw)
+
+
+def quoted_for_git(name: str) -> str:
+    """A name that git reads back whatever it is.
+
+    Git leaves spaces as they are, and cannot always tell from its own headers where a name ends.
+    """
+    return _as_string(os.fsencode(name)) if " " in name else quoted(name)
+
+
+def _as_string(raw: bytes) -> str:
     return '"' + "".join(map(_quoted_byte, raw)) + '"'
 
 

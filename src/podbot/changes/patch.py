@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from podbot.changes import binary, headers, sides
 from podbot.changes.diff import FileDiff, compared
+from podbot.changes.headers import quoted_for_git
 from podbot.changes.model import Change, ChangeKind, ChangeSet
 from podbot.changes.omissions import blocked, not_in_patch
 from podbot.changes.sides import Side
@@ -63,7 +64,7 @@ def _entry(changes: ChangeSet, change: Change) -> Iterator[bytes]:
     if change.kind is ChangeKind.MODE:
         if not same_mode:
             called = headers.names(changes, change)
-            yield _lines(headers.extended(change, called, None))
+            yield _lines(headers.extended(change, called, None, quoted_for_git))
         return
     old, new = sides.old_side(changes, change), sides.new_side(changes, change)
     for side in (old, new):
@@ -81,12 +82,12 @@ def _entry(changes: ChangeSet, change: Change) -> Iterator[bytes]:
 
 
 def _text(found: FileDiff, old: bytes, new: bytes) -> bytes:
-    lines = headers.extended(found.change, found.names, found.similarity)
+    lines = headers.extended(found.change, found.names, found.similarity, quoted_for_git)
     if found.hunks or found.similarity is None:
         lines.append(_index(found.change, binary.blob_id(old), binary.blob_id(new)))
     if not found.hunks:
         return _lines(lines)
-    parts = [_lines(lines + headers.sides(found.change, found.names))]
+    parts = [_lines(lines + headers.sides(found.change, found.names, quoted_for_git))]
     for hunk in found.hunks:
         parts += [hunk.header.encode("ascii"), b"\n", b"\n".join(hunk.lines), b"\n"]
     return b"".join(parts)
@@ -95,7 +96,7 @@ def _text(found: FileDiff, old: bytes, new: bytes) -> bytes:
 def _binary(changes: ChangeSet, found: FileDiff, pair: tuple[Side, Side]) -> Iterator[bytes]:
     """A file in two literals: the new contents, and the old ones for the way back."""
     change = found.change
-    lines = headers.extended(change, found.names, found.similarity)
+    lines = headers.extended(change, found.names, found.similarity, quoted_for_git)
     with ExitStack() as held:
         old = held.enter_context(_contents(changes, change, pair[0], old=True))
         new = held.enter_context(_contents(changes, change, pair[1], old=False))
