@@ -1,0 +1,192 @@
+"""How things look in a terminal: safe names, sizes, times, colours and tables.
+
+Whatever comes from inside a sandbox goes through `name` or `message` before a person sees it. This
+module prints nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+from podbot.changes.text import shown_name
+
+Style = Literal["added", "removed", "hunk", "title", "warning", "danger", "faint"]
+
+_CODES: dict[Style, str] = {
+    "added": "32",
+    "removed": "31",
+    "hunk": "36",
+    "title": "1",
+    "warning": "33",
+    "danger": "1;31",
+    "faint": "2",
+}
+
+GAP = "  "
+NARROWEST = 8
+"""What a column that gives way keeps at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a stream can show. ``width`` is None where nothing has to fit: in pipes and files."""
+
+    colour: bool = False
+    width: int | None = None
+
+    def paint(self, text: str, style: Style | None) -> str:
+        """The text in a colour, if this stream has any."""
+        if not self.colour or style is None or not text:
+            return text
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def look_of(stream: TextIO) -> Look:
+    """Colours and a width for terminals (``NO_COLOR`` is obeyed), neither for anything else."""
+    if not is_terminal(stream):
+        return Look()
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return Look(not plain, shutil.get_terminal_size().columns)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person is at the other end."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def never_fail(stream: TextIO) -> None:
+    """Let letters that the stream's encoding lacks be spelled out instead of raising."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def name(text: str) -> str:
+    """A name from inside on one line, with everything spelled out that would not be seen."""
+    return shown_name(text)
+
+
+def message(text: str) -> str:
+    """A text of several lines that may quote names from inside."""
+    return "\n".join(name(line) for line in text.split("\n"))
+
+
+def words(command: Sequence[str]) -> str:
+    """A command as one would type it."""
+    import shlex
+
+    return name(shlex.join(command))
+
+
+def size(count: int) -> str:
+    """Bytes in four digits at most: ``612 B``, ``1.2 KiB``."""
+    if count < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        amount /= 1024
+        if amount < 1000 or unit == "TiB":
+            break
+    return f"{amount:.1f} {unit}" if amount < 100 else f"{amount:.0f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time in its largest unit: ``41 s``, ``3 min``."""
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def moment(seconds: float) -> str:
+    """A point in time on the clock of this machine."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: ``1 change``, ``2 changes``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def listed(items: Sequence[str], most: int) -> list[str]:
+    """The first few of many lines, and how many more there are."""
+    if len(items) <= most:
+        return list(items)
+    return [*items[: most - 1], f"… and {len(items) - most + 1} more"]
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells_of(char) for char in text)
+
+
+def _cells_of(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def clipped(text: str, width: int, *, keep_end: bool = False) -> str:
+    """A text cut to a width, at its end or at its beginning, with a sign that it was."""
+    if cells(text) <= width:
+        return text
+    kept, taken = [], 1  # one column for the sign
+    for char in reversed(text) if keep_end else text:
+        taken += _cells_of(char)
+        if taken > width:
+            break
+        kept.append(char)
+    return "…" + "".join(reversed(kept)) if keep_end else "".join(kept) + "…"
+
+
+def padded(text: str, width: int) -> str:
+    """A text filled up with blanks to a width."""
+    return text + " " * max(0, width - cells(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. In a terminal those that give way are cut until the lines fit."""
+
+    title: str
+    gives_way: bool = False
+    keeps_end: bool = False
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], look: Look) -> list[str]:
+    """A line of titles and the rows, aligned."""
+    titles = [column.title for column in columns]
+    widths = [max(map(cells, texts)) for texts in zip(titles, *rows, strict=True)]
+    if look.width is not None:
+        _narrow(widths, columns, look.width)
+    lines = [look.paint(_row(titles, columns, widths), "title")]
+    return lines + [_row(row, columns, widths) for row in rows]
+
+
+def _narrow(widths: list[int], columns: Sequence[Column], room: int) -> None:
+    """Take from the widest columns that give way, until all fit or nothing can be taken."""
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    giving = [number for number, column in enumerate(columns) if column.gives_way]
+    for _ in range(max(0, over)):
+        widest = max(giving, key=lambda number: widths[number], default=None)
+        if widest is None or widths[widest] <= NARROWEST:
+            return
+        widths[widest] -= 1
+
+
+def _row(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    shown = []
+    for text, column, width in zip(texts, columns, widths, strict=True):
+        shown.append(padded(clipped(text, width, keep_end=column.keeps_end), width))
+    return GAP.join(shown).rstrip(" ")

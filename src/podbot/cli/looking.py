@@ -1,0 +1,200 @@
+"""The verbs of `podbot changes` that only look: list, show, diff.
+
+They print what the library found, as it is found. Nothing on the host or in a layer is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from podbot.changes import records
+from podbot.cli import as_data, look, overview, pager
+from podbot.cli.look import Column
+from podbot.cli.progress import Progress
+from podbot.errors import ChangesError, Kind, PodbotError
+
+if TYPE_CHECKING:
+    from podbot.changes.model import ChangeSet
+    from podbot.changes.records import Entry
+    from podbot.changes.undo import Application
+    from podbot.cli.overview import Overview
+
+DONE = 0
+
+Amount = tuple[int, int] | None
+"""How many changes and bytes a run left, None if that cannot be told."""
+
+
+def list_runs(arguments: argparse.Namespace) -> int:
+    """`podbot changes list`."""
+    entries = [each for each in records.entries() if arguments.all or each.layer is not None]
+    amounts: list[Amount] = []
+    with Progress("reading the changes", len(entries)) as progress:
+        for entry in entries:
+            amounts.append(_amount(entry))
+            progress.done += 1
+    if arguments.json:
+        as_data.show({"runs": [_listed(*pair) for pair in zip(entries, amounts, strict=True)]})
+    elif entries:
+        page(_table(entries, amounts))
+    else:
+        print("no changes are waiting")
+    return DONE
+
+
+def _amount(entry: Entry) -> Amount:
+    from podbot.changes.capture import capture
+
+    if entry.layer is None:
+        return 0, 0
+    try:
+        changes = capture(entry.layer)
+    except (PodbotError, OSError):
+        return None  # `show` says why
+    return len(changes), sum(change.size for change in changes)
+
+
+def _listed(entry: Entry, amount: Amount) -> dict[str, object]:
+    number, size = amount or (None, None)
+    return {**as_data.entry(entry), "changes_count": number, "size": size}
+
+
+def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
+    columns = (
+        Column("ID"),
+        Column("AGE"),
+        Column("STATUS"),
+        Column("CHANGES"),
+        Column("SIZE"),
+        Column("TARGET", gives_way=True, keeps_end=True),
+        Column("COMMAND", gives_way=True),
+    )
+    now = time.time()
+    rows = []
+    for entry, amount in zip(entries, amounts, strict=True):
+        command = look.words(entry.record.command) if entry.record is not None else ""
+        rows.append(
+            (
+                entry.id,
+                look.duration(now - entry.started),
+                overview.short_status(entry),
+                "?" if amount is None else str(amount[0]),
+                "?" if amount is None else look.size(amount[1]),
+                look.name(", ".join(entry.targets)),
+                f"[{look.name(entry.name)}] {command}" if entry.name else command,
+            )
+        )
+    return look.table(columns, rows, look.look_of(sys.stdout))
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """`podbot changes show`."""
+    from podbot.changes import undo
+
+    entry = records.find(arguments.id)
+    applications = undo.applications(entry.id)
+    found = None
+    if entry.layer is not None:
+        found = overview.overview_of(entry, overview.changes_of(entry))
+    if arguments.json:
+        _show_data(entry, applications, found)
+    else:
+        page(_show_lines(entry, applications, found))
+    return DONE
+
+
+def _show_lines(
+    entry: Entry, applications: Sequence[Application], found: Overview | None
+) -> Iterator[str]:
+    look_ = look.look_of(sys.stdout)
+    yield from overview.heading(entry, look_)
+    yield from overview.history(applications, look_)
+    yield ""
+    if found is None:
+        yield "nothing is left of its changes"
+        return
+    yield from overview.summary(found, look_)
+    if found.changes:
+        yield ""
+        yield from overview.change_lines(found, look_)
+
+
+def _show_data(entry: Entry, applications: Sequence[Application], found: Overview | None) -> None:
+    from podbot.changes.diff import diff
+
+    data = as_data.entry(entry)
+    data["applications"] = [as_data.application(each) for each in applications]
+    if found is None:
+        as_data.show_long(data, "changes", ())
+        return
+    data |= as_data.totals(found)
+    changes = found.changes
+    told = (as_data.change(change, found, diff(changes, change)) for change in changes)
+    as_data.show_long(data, "changes", told)
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """`podbot changes diff`."""
+    from podbot.changes.diff import diff
+    from podbot.cli.diffs import diff_lines
+
+    entry, changes = selected(arguments)
+    if arguments.patch:
+        _print_patch(changes)
+    elif arguments.json:
+        files = (as_data.file_diff(diff(changes, change)) for change in changes)
+        as_data.show_long({"id": entry.id, "live": entry.live}, "files", files)
+    else:
+        tell_live(entry)
+        page(diff_lines(changes, changes, look.look_of(sys.stdout)))
+    return DONE
+
+
+def _print_patch(changes: ChangeSet) -> None:
+    from podbot.changes.patch import not_in_patch, patch
+
+    if look.is_terminal(sys.stdout):
+        raise ChangesError(
+            "a patch holds the bytes as they are, and a terminal might obey them",
+            kind=Kind.INVALID,
+            remedy="send it to a file or a program, or leave --patch out",
+        )
+    sys.stdout.flush()
+    for piece in patch(changes):
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    tell_lost(not_in_patch(changes))
+
+
+# For all verbs
+
+
+def selected(arguments: argparse.Namespace) -> tuple[Entry, ChangeSet]:
+    """The run that is meant, and which of its changes."""
+    from podbot.changes.select import select
+
+    entry = records.find(arguments.id)
+    return entry, select(overview.changes_of(entry), arguments.paths)
+
+
+def page(lines: Iterable[str]) -> None:
+    """Print lines for whoever reads them."""
+    pager.show(lines, sys.stdout)
+
+
+def tell_live(entry: Entry) -> None:
+    """Say that a run is not over."""
+    if entry.live:
+        print(f"podbot: {entry.id} still runs; this is what it has changed so far", file=sys.stderr)
+
+
+def tell_lost(lost: Sequence[str]) -> None:
+    """Say what a patch does not hold."""
+    if lost:
+        print(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:", file=sys.stderr)
+        for line in lost:
+            print(f"  {look.name(line)}", file=sys.stderr)

@@ -1,0 +1,310 @@
+"""Everything worth knowing of one run before deciding on its changes, gathered once and told.
+
+Reads through the library and turns the findings into lines for a person (`as_data` makes JSON of
+them). It decides nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+from podbot.cli import look
+from podbot.cli.look import Look, Style
+from podbot.cli.progress import Progress
+from podbot.errors import ChangesError, Kind
+
+if TYPE_CHECKING:
+    from podbot.changes.diff import FileDiff
+    from podbot.changes.drift import Conflict
+    from podbot.changes.records import Entry, Past
+    from podbot.changes.risk import Flag
+    from podbot.changes.undo import Application
+
+MOST_LISTED = 20
+"""How many flags or conflicts a summary names before it only counts."""
+
+LETTERS: dict[ChangeKind, tuple[str, Style | None]] = {
+    ChangeKind.ADDED: ("A", "added"),
+    ChangeKind.MODIFIED: ("M", None),
+    ChangeKind.DELETED: ("D", "removed"),
+    ChangeKind.REPLACED: ("T", "warning"),
+    ChangeKind.RENAMED: ("R", None),
+    ChangeKind.MODE: ("m", None),
+    ChangeKind.LINK: ("L", None),
+    ChangeKind.HARD_LINK: ("H", None),
+    ChangeKind.SPECIAL: ("S", "warning"),
+}
+"""How a change is marked in a list, and in which colour."""
+
+_SAID = {
+    ChangeKind.MODE: "other mode, owner, time or attributes",
+    ChangeKind.LINK: "symbolic link",
+    ChangeKind.HARD_LINK: "hard link",
+    ChangeKind.SPECIAL: "special file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A run with what it changed, and all that speaks against taking that over.
+
+    ``flags`` and ``conflicts`` are by the absolute path of their change.
+    """
+
+    entry: Entry
+    changes: ChangeSet
+    flags: Mapping[str, tuple[Flag, ...]]
+    conflicts: Mapping[str, Conflict]
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.entry.id
+
+    @property
+    def size(self) -> int:
+        """Bytes of all new contents."""
+        return sum(change.size for change in self.changes)
+
+    def by_itself(self, change: Change) -> tuple[Flag, ...]:
+        """The flags of a change that need a consent of their own."""
+        from podbot.changes.risk import Level
+
+        flags = self.flags.get(change.where, ())
+        return tuple(flag for flag in flags if flag.level is Level.BY_ITSELF)
+
+    @property
+    def running_by_itself(self) -> list[Flag]:
+        """All such flags."""
+        return [flag for change in self.changes for flag in self.by_itself(change)]
+
+    @property
+    def running_when_used(self) -> list[Flag]:
+        """All other flags."""
+        own = self.running_by_itself
+        return [f for flags in self.flags.values() for f in flags if f not in own]
+
+
+def changes_of(entry: Entry) -> ChangeSet:
+    """What a run changed, with renames; raises kind ``unknown_id`` if its layer is gone."""
+    from podbot.changes.capture import read
+
+    if entry.layer is None:
+        raise ChangesError(
+            f"nothing is left of the changes of {entry.id}",
+            kind=Kind.UNKNOWN_ID,
+            remedy="it changed nothing, or they were discarded; see `podbot changes list`",
+        )
+    with Progress("reading the changes"):
+        return read(entry.layer)
+
+
+def overview_of(entry: Entry, changes: ChangeSet) -> Overview:
+    """All about the changes of a run, or about some of them."""
+    from podbot.changes import drift, risk
+
+    flags: dict[str, tuple[Flag, ...]] = {}
+    with Progress("looking for what needs care"):
+        for flag in risk.flags(changes):
+            flags[flag.change.where] = (*flags.get(flag.change.where, ()), flag)
+        found = drift.conflicts(changes)
+    return Overview(entry, changes, flags, {each.change.where: each for each in found})
+
+
+# Names and amounts
+
+
+def called(change: Change, changes: ChangeSet) -> str:
+    """A change by its name: relative to the target if there is one only."""
+    return called_path(change, changes, change.path, folder=change.type is FileType.FOLDER)
+
+
+def called_path(change: Change, changes: ChangeSet, path: str, *, folder: bool = False) -> str:
+    """A path of a change, made safe to show."""
+    full = f"{change.target}/{path}" if path else change.target
+    shown = look.name((path or ".") if len(changes.targets) == 1 else full)
+    return f"{shown}/" if folder else shown
+
+
+def described(change: Change, changes: ChangeSet) -> str:
+    """A change by its name, with where it came from or leads to."""
+    shown = called(change, changes)
+    if change.kind in (ChangeKind.RENAMED, ChangeKind.HARD_LINK) and change.source is not None:
+        source = called_path(change, changes, change.source)
+        arrow = "→" if change.kind is ChangeKind.RENAMED else "is also"
+        return f"{source} {arrow} {shown}"
+    if change.new is not None and change.new.type is FileType.LINK:
+        return f"{shown} → {look.name(change.new.link or '')}"
+    return shown
+
+
+def counted(changes: Iterable[Change]) -> str:
+    """How many of each kind: ``3 added, 1 deleted``."""
+    numbers = Counter(change.kind for change in changes)
+    return ", ".join(
+        f"{numbers[kind]} {_SAID.get(kind, kind.value)}" for kind in ChangeKind if numbers[kind]
+    )
+
+
+def side(state: State | None) -> str:
+    """What lies at a path, in a few words."""
+    if state is None:
+        return "nothing"
+    when = look.moment(state.mtime_ns / 1e9)
+    if state.type is FileType.FILE:
+        return f"{look.size(state.size)} of {when}"
+    if state.type is FileType.LINK:
+        return f"link to {look.name(state.link or '')}"
+    return f"{state.type} of {when}"
+
+
+# Lines
+
+
+def heading(entry: Entry, look_: Look) -> list[str]:
+    """What was run, when and how it ended."""
+    title = entry.id + (f" ({look.name(entry.name)})" if entry.name else "")
+    rows = [("run", title), ("status", _status(entry))]
+    record = entry.record
+    if record is not None:
+        rows += [
+            ("earlier", f"{look.words(past.command)}, {ending(past)}") for past in record.earlier
+        ]
+        rows.append(("command", look.words(record.command)))
+    rows.append(("started", _started(entry)))
+    rows += [("target", look.name(target)) for target in entry.targets]
+    if record is not None:
+        rows.append(
+            ("sandbox", f"{look.name(record.backend)}, network {look.name(record.network)}")
+        )
+        rows += [("note", look.name(note)) for note in record.notes]
+    return [f"{look_.paint(look.padded(word, 8), 'title')} {text}" for word, text in rows]
+
+
+def _status(entry: Entry) -> str:
+    if entry.status == "running":
+        return "running: this is what it has changed so far"
+    if entry.status == "broken off":
+        return "broken off: podbot was killed; what it had changed is there"
+    if entry.record is not None and entry.record.ended is not None:
+        return ending(entry.record.past)
+    return entry.status
+
+
+def short_status(entry: Entry) -> str:
+    """The same in a word or two."""
+    record = entry.record
+    if record is None or record.ended is None or entry.live:
+        return entry.status
+    return "failed" if record.error is not None else ending(record.past).replace(" status", "")
+
+
+def _started(entry: Entry) -> str:
+    ago = look.duration(max(0.0, time.time() - entry.started))
+    text = f"{look.moment(entry.started)} ({ago} ago)"
+    if entry.record is not None and entry.record.ended is not None:
+        text += f", took {look.duration(entry.record.ended - entry.record.started)}"
+    return text
+
+
+def ending(past: Past) -> str:
+    """How a run ended."""
+    if past.error is not None:
+        return f"podbot failed: {look.name(past.error)}"
+    if past.timed_out:
+        return "timed out"
+    if past.signal is not None:
+        return f"killed by signal {past.signal}"
+    if past.exit_status is None:
+        return "broken off" if past.ended is None else "ended"
+    return f"exit status {past.exit_status}"
+
+
+def history(applications: Iterable[Application], look_: Look) -> list[str]:
+    """What was applied, and undone again."""
+    lines = []
+    for each in applications:
+        text = f"{look.moment(each.when)}, {look.count(each.paths, 'path')}"
+        word = "undone" if each.undone else "applied"
+        lines.append(f"{look_.paint(look.padded(word, 8), 'title')} {text}")
+    return lines
+
+
+def warnings(overview: Overview, look_: Look, most: int | None = None) -> list[str]:
+    """Flags and conflicts, each with its reason; at most so many of each sort."""
+    lines: list[str] = []
+    changes = overview.changes
+    for flags, style, title in (
+        (overview.running_by_itself, "danger", "runs by itself once applied:"),
+        (overview.running_when_used, "warning", "runs when used:"),
+    ):
+        told = [f"  {called(f.change, changes)}: {look.name(f.reason)}" for f in flags]
+        lines += _section(title, told, style, look_, most)  # type: ignore[arg-type]
+    told = [_conflict(each, changes) for each in overview.conflicts.values()]
+    lines += _section("conflicts with what the host has now:", told, "danger", look_, most)
+    lines += _section(
+        "not seen:", [f"  {look.name(n)}" for n in changes.notes], "warning", look_, most
+    )
+    return lines
+
+
+def _section(title: str, told: list[str], style: Style, look_: Look, most: int | None) -> list[str]:
+    if not told:
+        return []
+    return [look_.paint(title, style), *look.listed(told, most or len(told))]
+
+
+def _conflict(conflict: Conflict, changes: ChangeSet) -> str:
+    change = conflict.change
+    name = called_path(change, changes, conflict.path)
+    text = f"  {name}: {look.name(conflict.message)}"
+    return f"{text} (host: {side(conflict.host)}; sandbox: {side(change.new)})"
+
+
+def change_line(change: Change, overview: Overview, diff: FileDiff | None, look_: Look) -> str:
+    """One change: its letter, lines, size, name, and what is special about it."""
+    from podbot.changes.states import differences
+
+    letter, style = LETTERS[change.kind]
+    lines = ""
+    if diff is not None and (diff.added or diff.removed):
+        lines = f"+{diff.added} -{diff.removed}"
+    amount = look.size(change.size) if change.size or change.type is FileType.FILE else ""
+    if change.new is None:
+        amount = ""
+    marks = []
+    if change.new is not None and change.type is not FileType.LINK:
+        marks += differences(change.old, change.new)
+    text = f"{look_.paint(letter, style)}  {lines:<11}  {amount:>8}  "
+    text += look_.paint(described(change, overview.changes), style)
+    if marks:
+        text += f"  ({'; '.join(marks)})"
+    flags = overview.flags.get(change.where, ())
+    for level in sorted({flag.level.value for flag in flags}):
+        text += "  " + look_.paint(f"! {level}", "danger" if "itself" in level else "warning")
+    if change.where in overview.conflicts:
+        text += "  " + look_.paint("! conflict", "danger")
+    return text
+
+
+def change_lines(overview: Overview, look_: Look) -> Iterator[str]:
+    """A line for each change, compared as it is read."""
+    from podbot.changes.diff import diff
+
+    for change in overview.changes:
+        yield change_line(change, overview, diff(overview.changes, change), look_)
+
+
+def summary(overview: Overview, look_: Look, most: int | None = None) -> list[str]:
+    """The changes in few lines: how many, how large, and what needs care."""
+    changes = overview.changes
+    total = "nothing is left to apply"
+    if changes:
+        number = look.count(len(changes), "change")
+        total = f"{number}: {counted(changes)}; {look.size(overview.size)}"
+    return [look_.paint(total, "title"), *warnings(overview, look_, most)]

@@ -1,0 +1,62 @@
+"""A sign of life on stderr while long work goes on; never for pipes, never for quick work."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Self
+
+from podbot.cli import look
+
+PATIENCE = 1.0
+"""Seconds of silence that need no explanation."""
+
+_EVERY = 0.25
+
+
+class Progress:
+    """Shows what is being done, and how far it is, once it takes longer than a moment."""
+
+    def __init__(self, doing: str, total: int | None = None):
+        self.done = 0
+        self._doing = doing
+        self._total = total
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if look.is_terminal(sys.stderr):
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        waited = PATIENCE
+        if self._over.wait(PATIENCE):
+            return
+        while True:
+            sys.stderr.write(f"\r\x1b[K{self._text(waited)}")
+            sys.stderr.flush()
+            if self._over.wait(_EVERY):
+                break
+            waited += _EVERY
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    def _text(self, waited: float) -> str:
+        if self.done and self._total:
+            return f"{self._doing}: {self.done} of {self._total} …"
+        if self.done:
+            return f"{self._doing}: {self.done} …"
+        return f"{self._doing} … {int(waited)} s"

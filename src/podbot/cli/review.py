@@ -1,0 +1,181 @@
+"""The end of `podbot run`: tell what was changed, and let the person decide.
+
+Everything is told on stderr, as stdout belongs to the command. Whatever happens here, an answer
+that is not given keeps the changes for later: Enter, the end of input, Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from podbot.changes import records
+from podbot.cli import actions, as_data, look, overview, pager, picking
+from podbot.cli.diffs import diff_lines
+from podbot.cli.overview import MOST_LISTED, Overview
+from podbot.cli.talk import Talk, talk_on
+from podbot.errors import ChangesError, Kind, PodbotError
+
+if TYPE_CHECKING:
+    from podbot.changes.records import Entry
+    from podbot.cli.picking import Picked
+
+Decision = Literal["ask", "apply", "discard", "keep"]
+
+DONE, FAILED = 0, 2
+
+MENU = "[r]eview [a]pply [p]ick [s]ave [k]eep for later [d]iscard (Enter keeps):"
+
+
+def finish(entry_id: str, decision: Decision, *, json: bool = False) -> int:
+    """Tell what a run changed and do what was decided with it; 0, or 2 if that was refused.
+
+    With ``json`` nothing is asked, and one line of JSON on stderr tells it instead of text: the
+    keys of `podbot changes show --json` without the changes themselves, and ``outcome``
+    (``nothing``, ``applied``, ``discarded``, ``kept``), with ``applied`` or ``error``.
+    """
+    talk = talk_on(sys.stderr)
+    end = _End(entry_id, talk, json)
+    try:
+        return end.come(decision)
+    except KeyboardInterrupt:
+        talk.say()
+        end.tell_kept()
+        return DONE
+    except PodbotError as error:
+        end.tell_failure(error)
+        return FAILED
+
+
+class _End:
+    """One run that is over, and what is still to be said of it."""
+
+    def __init__(self, entry_id: str, talk: Talk, json: bool):
+        self.id, self.talk, self.json = entry_id, talk, json
+        self.data: dict[str, object] = {"id": entry_id}
+
+    def come(self, decision: Decision) -> int:
+        """Do what was decided, or ask."""
+        entry = self._entry()
+        changes = None if entry is None or entry.layer is None else overview.changes_of(entry)
+        if entry is None or changes is None or not (changes or changes.notes):
+            self._tell_nothing(entry, asked=decision == "ask")
+            return DONE
+        found = overview.overview_of(entry, changes)
+        self.data |= as_data.entry(entry) | as_data.totals(found)
+        if not self.json:
+            self.talk.say("\n".join(overview.summary(found, self.talk.look, MOST_LISTED)))
+        if decision == "apply":
+            self._apply(entry, found)
+        elif decision == "discard":
+            self._discard(entry)
+        elif decision == "keep" or self.json:
+            self.tell_kept()
+        else:
+            self._ask(entry, found)
+        return DONE
+
+    def _entry(self) -> Entry | None:
+        try:
+            return records.find(self.id)
+        except ChangesError as error:
+            if error.kind is Kind.UNKNOWN_ID:
+                return None  # a run without changes leaves nothing
+            raise
+
+    # The menu
+
+    def _ask(self, entry: Entry, found: Overview) -> None:
+        self.talk.forget_typed()
+        while True:
+            answer = self.talk.ask(MENU)
+            word = (answer or "k").lower()
+            try:
+                if word in ("k", "keep"):
+                    self.tell_kept()
+                    return
+                if word in ("r", "review"):
+                    pager.show(_everything(found, self.talk), self.talk.out)
+                elif word in ("a", "apply", "p", "pick"):
+                    ask = picking.pick if word[0] == "p" else picking.take_all
+                    if self._applied(entry, ask(found, self.talk)):
+                        return
+                elif word in ("s", "save"):
+                    self._save(entry, found)
+                elif word in ("d", "discard"):
+                    if self.talk.is_sure(actions.discard_question(entry, found.changes)):
+                        self._discard(entry)
+                        return
+                else:
+                    self.talk.say("please answer with one of the letters in brackets")
+            except PodbotError as error:
+                self.talk.say(f"podbot: {look.message(str(error))}")
+
+    def _applied(self, entry: Entry, picked: Picked | None) -> bool:
+        """Apply what was taken; whether anything was."""
+        if picked is None or not picked.changes:
+            self.talk.say("nothing was taken")
+            return False
+        for remark in picked.remarks:
+            self.talk.say(remark)
+        applied = actions.apply_picked(entry, picked)
+        self.talk.say("\n".join(actions.told_applied(entry, applied)))
+        return True
+
+    def _save(self, entry: Entry, found: Overview) -> None:
+        file = self.talk.ask("save as (FILE.tar for everything, FILE.patch for git):")
+        if not file:
+            return
+        saved = actions.save(found.changes, file)
+        self.talk.say(actions.told_saved(found.changes, saved))
+        for line in saved.not_carried:
+            self.talk.say(f"  not in the patch: {look.name(line)}")
+
+    # What may become of it
+
+    def _apply(self, entry: Entry, found: Overview) -> None:
+        actions.heal()
+        applied = actions.apply(entry, found.changes)
+        self.data |= {"outcome": "applied", "applied": as_data.applied(applied)}
+        self._tell(*actions.told_applied(entry, applied))
+
+    def _discard(self, entry: Entry) -> None:
+        actions.discard(entry)
+        self.data["outcome"] = "discarded"
+        self._tell(f"discarded {entry.id}")
+
+    def tell_kept(self) -> None:
+        """Say where the changes are, and how to go on."""
+        self.data["outcome"] = "kept"
+        self._tell(
+            f"kept as {self.id}; go on with:",
+            f"  podbot changes show {self.id}     (or: diff, apply, pick, save, discard)",
+            f"  podbot run --in {self.id} -- …    to work on in the same sandbox",
+        )
+
+    def tell_failure(self, error: PodbotError) -> None:
+        """Say why it was not done; the changes are kept."""
+        self.data |= as_data.failure(error)
+        if not self.json:
+            self.talk.say(f"podbot: {look.message(str(error))}")
+        self.tell_kept()
+
+    def _tell_nothing(self, entry: Entry | None, *, asked: bool) -> None:
+        if entry is not None and entry.layer is not None and not entry.live:
+            entry.layer.discard()  # nothing in it differs from the host
+        self.data["outcome"] = "nothing"
+        if self.json or asked:
+            self._tell("nothing was changed")
+
+    def _tell(self, *lines: str) -> None:
+        self.talk.say(json_format.dumps(self.data) if self.json else "\n".join(lines))
+
+
+def _everything(found: Overview, talk: Talk) -> Iterator[str]:
+    yield from overview.summary(found, talk.look)
+    yield ""
+    yield from overview.change_lines(found, talk.look)
+    yield ""
+    yield from diff_lines(found.changes, found.changes, talk.look)
