@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # Each command: the module it lives in, and its line in `podbot --help`.
 COMMANDS = {
+    "run": ("podbot.cli.run", "run a command in a sandbox, then decide about its changes"),
+    "shell": ("podbot.cli.shell", "open a shell in a sandbox of the current folder"),
+    "changes": ("podbot.cli.changes", "look at what sandboxes changed; apply, undo or discard it"),
     "doctor": ("podbot.cli.doctor", "try out what this host can enforce"),
     "gc": ("podbot.cli.gc", "remove what dead sandboxes left, keep what holds changes"),
 }
@@ -31,19 +34,21 @@ COMMANDS = {
 ABOUT = "Run AI agents and their tools in sandboxes you can see into, review and undo."
 EXAMPLES = """\
 examples:
+  podbot run -- make test  run it in a sandbox; see what it changed, and decide
+  podbot shell             the same with a shell, to try things
   podbot doctor            what can this host enforce, and how to get what is missing?
   podbot doctor --json     the same for scripts; exit code 0 if the overlay backend runs
   podbot gc --dry-run      what did crashed sandboxes leave behind?
   podbot gc                remove it; layers that hold changes are kept
 
-The sandboxes themselves are a library so far:
+Programs use the library:
 
   import podbot.sandbox
   with podbot.sandbox.open("overlay", target="~/project") as sandbox:
       print(sandbox.exec(["make", "test"]).stdout)
 
 exit codes: 0 done, 1 the answer is no, 2 it could not be done or asked (the reason and
-a remedy are on stderr), 130 interrupted."""
+a remedy are on stderr), 130 interrupted. `run` and `shell` end as their command does."""
 
 FAILED = 2
 

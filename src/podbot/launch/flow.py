@@ -270,9 +270,9 @@ class FromPipe:
             return
         for _ in range(ROUNDS):
             try:
+                if self._shown and not self._take_what_was_read():
+                    return self._full()
                 if self.exact:
-                    if self._shown and not self._take_what_was_read():
-                        return self._full()
                     count = self._show()
                 else:
                     count = os.splice(

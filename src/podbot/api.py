@@ -1,0 +1,234 @@
+"""What podbot does, as calls with typed arguments and results: the CLI is built on these.
+
+    from podbot.api import RunRequest, run
+
+    outcome = run(RunRequest(("make", "test"), targets=("~/project",)))
+    print(outcome.exit_status, outcome.layer)
+
+Nothing here prints, and nothing ends the process. What a command did wrong is data in the
+outcome; what podbot could not do raises `PodbotError`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from podbot.changes import records
+from podbot.changes.records import Entry, Record
+from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.launch.attach import Ending, Streams, attach
+from podbot.sandbox import ops
+from podbot.sandbox.limits import Limits
+from podbot.sandbox.overlay.launcher import OverlaySandbox
+from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
+
+__all__ = ["Ending", "RunOutcome", "RunRequest", "Streams", "run"]
+
+SANDBOX_VARIABLE = "PODBOT_SANDBOX"
+"""Set inside to the id of the run, so that a prompt or a script can tell where it is."""
+
+MAX_EARLIER = 100
+"""How many earlier runs in the same layer are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to run, where, and what it may see.
+
+    - ``targets``: folders whose changes are kept for review; default the current one. The command
+      starts in the current folder if that lies in a target, else in the first target.
+    - ``hide``, ``show``: absolute paths to hide besides the usual ones, and exceptions.
+    - ``environment``: variables to set inside; ``pass_environment``: host variables to pass on
+      besides the usual ones.
+    - ``name``: what people may call the run instead of its id.
+    - ``timeout``: seconds; then the command is told to end, and killed if it does not.
+    - ``continue_in``: an earlier run (id, start of one, name, ``last``) in whose layer to go on.
+    """
+
+    command: tuple[str, ...]
+    targets: tuple[str | os.PathLike[str], ...] = ()
+    network: Network = "none"
+    hide: tuple[str, ...] = ()
+    show: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    pass_environment: tuple[str, ...] = ()
+    name: str | None = None
+    timeout: float | None = None
+    continue_in: str | None = None
+    limits: Limits | None = None
+
+    def policy(self) -> Policy:
+        """What the sandbox may see and reach."""
+        return Policy(
+            network=self.network,
+            hidden=(*DEFAULT_HIDDEN, *self.hide),
+            readable=self.show,
+            environment=self.environment,
+            pass_environment=(*DEFAULT_ENVIRONMENT, *self.pass_environment),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended.
+
+    ``exit_status`` is what a shell would show: 128 + n for a death by signal n (then ``signal`` is
+    n), 124 when the time ran out, 127 or 126 when there was no such command or it could not be
+    executed. ``problem`` says why, or what became of the output. ``layer`` holds the changes; it is
+    None, and the run forgotten, if there are none. ``told_to_end`` is a signal podbot itself got.
+    """
+
+    id: str
+    record: Record
+    layer: Layer | None
+    exit_status: int
+    signal: int | None = None
+    timed_out: bool = False
+    problem: str | None = None
+    told_to_end: int | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to review."""
+        return self.layer is not None
+
+
+def run(
+    request: RunRequest,
+    streams: Streams | None = None,
+    *,
+    on_start: Callable[[Record], object] | None = None,
+) -> RunOutcome:
+    """Run a command in an overlay sandbox, joined to the caller's streams (see `attach`).
+
+    ``on_start`` is told of the run right before the command starts. The record of the run is there
+    by then, and stays with the layer whatever happens next; only a layer without changes is removed
+    in the end, and its record with it.
+
+    Raises `LaunchError`, `SandboxError` and, for the name, ``continue_in`` and the state folder,
+    `ChangesError`.
+    """
+    command = ops.command(request.command, None, None)
+    if request.timeout is not None:
+        ops.seconds(request.timeout, Limits())
+    before = _to_continue(request)
+    if request.name is not None and (before is None or before.name != request.name):
+        records.check_name(request.name)
+    sandbox = _open(request, before)
+    layer = sandbox.layer
+    assert layer is not None  # noqa: S101 - an overlay sandbox has one
+    record = _record_of(request, before, sandbox)
+    command = replace(command, cwd=_folder(layer), env={SANDBOX_VARIABLE: layer.id})
+    try:
+        with sandbox:
+            # Without waiting for the disk: it is there for whoever looks after a crash of ours.
+            records.write(record, durable=False)
+            if on_start is not None:
+                on_start(record)
+            try:
+                ending = attach(sandbox, command, streams, request.timeout)
+            except PodbotError as error:
+                _write_end(replace(record, ended=time.time(), error=error.message))
+                raise
+            record = _ended(record, ending)
+            # Before it closes, so that nobody sees a run that is over and does not say how.
+            written = not layer.empty
+            problem = _write_end(record) if written else None
+    finally:
+        kept = layer.path.exists()
+        if not kept:
+            with suppress(ChangesError):
+                records.remove(layer.id)
+    if kept and not written:  # by something in the background, at the last moment
+        problem = _write_end(record)
+    return RunOutcome(
+        id=layer.id,
+        record=record,
+        layer=layer if kept else None,
+        exit_status=ending.exit_status,
+        signal=ending.signal,
+        timed_out=ending.timed_out,
+        problem=ending.problem or problem,
+        told_to_end=ending.told_to_end,
+    )
+
+
+def _ended(record: Record, ending: Ending) -> Record:
+    return replace(
+        record,
+        ended=time.time(),
+        exit_status=ending.exit_status,
+        signal=ending.signal,
+        timed_out=ending.timed_out,
+        error=ending.problem,
+    )
+
+
+def _write_end(record: Record) -> str | None:
+    """Write the record of a run that is over; a full disk must not keep its outcome untold."""
+    try:
+        records.write(record)
+    except ChangesError as error:
+        return error.message
+    return None
+
+
+def _to_continue(request: RunRequest) -> Entry | None:
+    if request.continue_in is None:
+        return None
+    if request.targets:
+        raise ChangesError(
+            "a run that goes on in a layer has its targets",
+            kind=Kind.INVALID,
+            remedy="leave out the targets",
+        )
+    entry = records.find(request.continue_in)
+    if entry.layer is None:
+        raise ChangesError(
+            f"the changes of run {entry.id} are gone: there is nothing to go on in",
+            kind=Kind.UNKNOWN_ID,
+            remedy="start a new run; `podbot changes list` says which are there",
+        )
+    return entry
+
+
+def _open(request: RunRequest, before: Entry | None) -> OverlaySandbox:
+    policy = request.policy()
+    if before is not None:
+        return OverlaySandbox(policy=policy, limits=request.limits, layer=before.layer)
+    return OverlaySandbox(request.targets or None, policy=policy, limits=request.limits)
+
+
+def _record_of(request: RunRequest, before: Entry | None, sandbox: OverlaySandbox) -> Record:
+    layer = sandbox.layer
+    assert layer is not None  # noqa: S101 - see `run`
+    old = None if before is None else before.record
+    return Record(
+        id=layer.id,
+        name=request.name or (None if old is None else old.name),
+        command=request.command,
+        targets=layer.targets,
+        backend=sandbox.backend,
+        network=request.network,
+        started=time.time(),
+        owner=os.getpid(),
+        guarantees=sandbox.guarantees,
+        notes=sandbox.notes,
+        earlier=() if old is None else (*old.earlier, old.past)[-MAX_EARLIER:],
+    )
+
+
+def _folder(layer: Layer) -> str | None:
+    """Where the command starts: here if here is reviewed, else None for the first target."""
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:  # it was removed
+        return None
+    inside = any(here == target or here.startswith(f"{target}/") for target in layer.targets)
+    return here if inside else None
