@@ -41,7 +41,7 @@ VERBS: dict[str, Callable[[], ops.Op[object]]] = {
 
 FIELDS = (
     "stdout_size", "exit_code", "duration", "timed_out", "signal", "stdout_truncated", "handle",
-    "process", "ended", "dropped", "value_size", "stderr_size", "error_size", "has_value",
+    "process", "ended", "dropped", "sizes", "has_value",
     "has_error", "restarted", "truncated", "interrupted", "count", "info", "protocol", "python",
 )  # fmt: skip
 ROW = (
@@ -107,7 +107,7 @@ def answered(op: ops.Op[object], *answers: Reply) -> object:
     [
         (
             ops.python("1", None, LIMITS),
-            Reply({"value_size": 1, "stdout_size": 0, "stderr_size": 0, "error_size": 0}, b"xx"),
+            Reply({"sizes": [1, 0, 0, 0]}, b"xx"),
         ),
         (ops.grep(ops.Search("x", max_matches=1)), Reply({}, b'[["a",1,"x"],["a",2,"x"]]')),
         (ops.grep(ops.Search("x")), Reply({}, b'[["a",1]]')),

@@ -26,6 +26,8 @@ from podbot.sandbox.wire import Decoder, Fields, Frame, JsonValue
 
 STALL_SECONDS = 60.0
 """How long a guest may take over a request that has no time limit of its own."""
+AWAKE_SECONDS = 0.0006
+"""How long to stay awake for an answer that comes soon."""
 CANCEL_SECONDS = 3.0
 """How long an abandoned request may take to be cleaned up before its caller goes on."""
 MAX_REPLY = 64 * 1024 * 1024
@@ -34,7 +36,10 @@ MAX_REPLY = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class Call:
-    """One request. ``patience`` is how long to wait for the guest: None means for ever."""
+    """One request. ``patience`` is how long to wait for the guest: None means for ever.
+
+    ``soon``: the answer mostly comes in less time than falling asleep and being woken takes.
+    """
 
     op: str
     args: dict[str, object] = field(default_factory=dict)
@@ -43,6 +48,7 @@ class Call:
     max_reply: int = MAX_REPLY
     cancel: bool = False
     descriptors: tuple[int, ...] = ()
+    soon: bool = False
 
 
 @dataclass(slots=True)
@@ -262,6 +268,8 @@ class SocketChannel:
             pending, data = self._mux.begin(call)
         try:
             self._transmit(data, call.payload, deadline, pending.sent, call.descriptors)
+            if call.soon:
+                self._stay_awake(pending)
             self._await(pending, deadline)
         except BaseException as error:
             self._leave_sending()
@@ -400,6 +408,18 @@ class SocketChannel:
             finally:
                 self._leave_reading()
             self._wait_for_reader(pending, deadline)
+
+    def _stay_awake(self, pending: Pending) -> None:
+        """Look for an answer that may come any moment, for as long as sleeping would have cost."""
+        awake_until = time.monotonic() + AWAKE_SECONDS
+        try:
+            if self._take_reading():
+                while not pending.done and time.monotonic() < awake_until:
+                    self._receive()
+                    if not pending.done:
+                        os.sched_yield()  # whoever is to answer may want this processor
+        finally:
+            self._leave_reading()
 
     def _wait_for_reader(self, pending: Pending, deadline: float | None) -> None:
         """Another thread reads; it tells when something came or when it stops reading."""

@@ -333,15 +333,14 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
     reply = yield Call(
         "python", args, data,
         patience=None if timeout is None else timeout + GRACE,
-        max_reply=4 * limits.output + 4 * MIB, cancel=True,
+        max_reply=4 * limits.output + 4 * MIB, cancel=True, soon=True,
     )  # fmt: skip
     fields = reply.fields
-    sizes = [fields.number(f"{name}_size", high=len(reply.payload)) for name in _KERNEL_PARTS]
-    if sum(sizes) != len(reply.payload):
-        raise wire.broken("parts of a kernel's reply that do not add up")
+    sizes = fields.sizes("sizes", _KERNEL_PARTS, len(reply.payload))
     parts, start = [], 0
     for size in sizes:
-        parts.append(bytes(reply.payload[start : start + size]).decode("utf-8", "replace"))
+        part = bytes(reply.payload[start : start + size]) if size else b""
+        parts.append(part.decode("utf-8", "replace"))
         start += size
     value, stdout, stderr, error = parts
     return PythonResult(
@@ -356,7 +355,7 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
     )
 
 
-_KERNEL_PARTS = ("value", "stdout", "stderr", "error")
+_KERNEL_PARTS = 4  # value, stdout, stderr, error
 
 
 def python_interrupt() -> Op[bool]:
@@ -394,7 +393,9 @@ def read_into(
 ) -> Op[int]:
     """Hand at most ``want`` bytes of a file to ``sink``, part by part; gives how many."""
     size = min(want, PART)
-    reply = yield Call("read", {"path": path, "offset": offset, "size": size}, max_reply=size)
+    reply = yield Call(
+        "read", {"path": path, "offset": offset, "size": size}, max_reply=size, soon=True
+    )
     sink(reply.payload)
     got = len(reply.payload)
     handle = reply.fields.optional_number("handle", 1)
@@ -430,7 +431,7 @@ def write_from(
     args: dict[str, object] = {"path": path, "mode": mode, "permissions": permissions}
     first, second = next(parts, b""), next(parts, None)
     if second is None:
-        yield Call("write", args, first)
+        yield Call("write", args, first, soon=True)
         return len(first)
     handle, size = yield from _send_parts("write_open", args, chain((first, second), parts))
     yield Call("write_done", {"handle": handle})
@@ -485,7 +486,7 @@ def _info(row: wire.JsonValue) -> FileInfo:
 
 def stat(path: str, follow: bool) -> Op[FileInfo]:
     """The facts of one entry."""
-    reply = yield Call("stat", {"path": path_text(path), "follow": follow})
+    reply = yield Call("stat", {"path": path_text(path), "follow": follow}, soon=True)
     return _info(reply.head.get("info"))
 
 

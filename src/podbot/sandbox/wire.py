@@ -26,6 +26,10 @@ MAX_REQUEST_HEAD = 4 * 1024 * 1024
 CHUNK = 64 * 1024
 """How much is read at once while no large payload is under way."""
 
+# Made once: json.dumps with options makes an encoder each time.
+_to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_from_json = json.JSONDecoder().raw_decode
+
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 
 
@@ -39,7 +43,7 @@ class Frame:
 
 def encode(head: Mapping[str, object], payload_size: int = 0) -> bytes:
     """The bytes that go before a payload of this size."""
-    body = json.dumps(head, separators=(",", ":"), allow_nan=False).encode("ascii")
+    body = _to_json(head).encode("ascii")
     if len(body) > MAX_REQUEST_HEAD or payload_size > MAX_PAYLOAD:
         raise ValueError("frame too large to send")
     return HEADER.pack(len(body), payload_size) + body
@@ -119,10 +123,11 @@ class Decoder:
 
 def _parse(body: bytes) -> dict[str, JsonValue]:
     try:
-        head = json.loads(body)
+        text = body.decode("utf-8")
+        head, end = _from_json(text)
     except (ValueError, RecursionError):
         raise broken("a head that is not JSON") from None
-    if not isinstance(head, dict):
+    if not isinstance(head, dict) or end != len(text):
         raise broken("a head that is not an object")
     return head
 
@@ -161,6 +166,16 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
             raise broken(f"{name} is not a number of seconds")
         return float(value)
+
+    def sizes(self, name: str, count: int, total: int) -> list[int]:
+        """So many sizes of parts that add up to the whole."""
+        value = self._values.get(name)
+        if not isinstance(value, list) or len(value) != count:
+            raise broken(f"{name} is not a list of {count}")
+        found = [size for size in value if type(size) is int and size >= 0]
+        if len(found) != count or sum(found) != total:
+            raise broken(f"{name} do not add up")
+        return found
 
     def flag(self, name: str) -> bool:
         """True or False; absent is False."""
