@@ -1,0 +1,354 @@
+"""Applying changes to the host: all of them or none, and every one can be taken back.
+
+Stops before the first write on what would run by itself (see `risk`) and on what the host changed
+meanwhile (see `drift`), unless told otherwise. The plan is journaled before anything is touched;
+whatever fails half-way is taken back at once, and what a crash interrupts by whoever comes next.
+Writes only below the targets, through descriptors that no link can lead astray.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from podbot.changes import drift, journal, placing, recovery
+from podbot.changes.backward import Outcome
+from podbot.changes.drift import Conflict, ConflictKind
+from podbot.changes.forward import MovedOnError, Result, carry_out
+from podbot.changes.journal import Journal
+from podbot.changes.model import Change, ChangeSet, FileType, State
+from podbot.changes.moves import Move, Plan
+from podbot.changes.planning import Draft, Key, Partial, Request, draft
+from podbot.changes.select import select
+from podbot.changes.site import Site
+from podbot.changes.text import shown_name
+from podbot.changes.tree import Tree
+from podbot.errors import ChangesError, Kind
+
+OnConflict = Literal["stop", "skip", "overwrite"]
+LISTED = 20
+"""How many paths an error names."""
+_NEVER = (ConflictKind.HIDDEN, ConflictKind.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done. ``id`` names it for undo, ``journal`` is the folder that holds its journal.
+
+    Both are empty if nothing had to be done. ``skipped`` are changes that stayed behind, each with
+    the reason. ``recovered`` says what an earlier interruption left to be healed first.
+    """
+
+    id: str
+    journal: str
+    changed: tuple[Change, ...]
+    skipped: tuple[tuple[Change, str], ...]
+    recovered: tuple[str, ...] = ()
+
+
+def apply(
+    changes: ChangeSet,
+    *,
+    only: Sequence[str] = (),
+    hunks: Mapping[str, Collection[int]] | None = None,
+    allow_flagged: bool | Collection[str] = False,
+    on_conflict: OnConflict = "stop",
+) -> Applied:
+    """Apply changes to the host; on any error the host is as it was.
+
+    ``only`` are patterns as for `select`. ``hunks`` gives for a path the hunks of its diff that are
+    wanted. ``allow_flagged`` allows what runs by itself: all of it, or these paths. Where the host
+    changed something meanwhile, ``on_conflict`` stops, leaves such changes out, or overwrites.
+
+    Raises `ChangesError`: ``nothing_selected``, ``flagged``, ``conflict``, ``disk_full``,
+    ``apply_failed``, ``in_use``, ``state_failed``.
+    """
+    chosen = select(changes, only)
+    picked = _picked(chosen, hunks or {})
+    _check_flags(chosen, allow_flagged)
+    with journal.locked():
+        recovered = tuple(recovery.heal())
+        done = _Application(changes, chosen, on_conflict).run(picked)
+        return replace(done, recovered=recovered)
+
+
+def _picked(chosen: ChangeSet, hunks: Mapping[str, Collection[int]]) -> dict[Key, Collection[int]]:
+    found: dict[Key, Collection[int]] = {}
+    for name, indexes in hunks.items():
+        meant = [change for change in chosen if name in (change.path, change.where)]
+        if not meant:
+            raise ChangesError(
+                f"no change of {name!r} is among those to apply",
+                kind=Kind.NOTHING_SELECTED,
+                remedy="give hunks by the path of a change",
+            )
+        found |= {(change.target, change.path): indexes for change in meant}
+    return found
+
+
+def _check_flags(chosen: ChangeSet, allowed: bool | Collection[str]) -> None:
+    if allowed is True:
+        return
+    from podbot.changes import risk
+    from podbot.changes.risk_rules import Level
+
+    names = allowed or ()
+    stopping = [
+        f"{shown_name(flag.change.path or '.')}: {flag.reason}"
+        for flag in risk.flags(chosen)
+        if flag.level is Level.BY_ITSELF
+        and flag.change.path not in names
+        and flag.change.where not in names
+    ]
+    if stopping:
+        raise ChangesError(
+            f"this would run by itself once applied:\n{_listed(stopping)}",
+            kind=Kind.FLAGGED,
+            remedy="look at it, then allow these paths (allow_flagged=…) or leave them out",
+        )
+
+
+def _listed(lines: Sequence[str]) -> str:
+    shown = [f"  {line}" for line in lines[:LISTED]]
+    if len(lines) > LISTED:
+        shown.append(f"  … and {len(lines) - LISTED} more")
+    return "\n".join(shown)
+
+
+class _Application:
+    """One apply, with the lock held."""
+
+    def __init__(self, changes: ChangeSet, chosen: ChangeSet, on_conflict: OnConflict):
+        self._changes, self._chosen, self._on_conflict = changes, chosen, on_conflict
+
+    def run(self, picked: Mapping[Key, Collection[int]]) -> Applied:
+        found = drift.conflicts(self._chosen)
+        if found and self._on_conflict == "stop":
+            raise _conflict_error((each.change, each.message) for each in found)
+        own = journal.create(self._changes.layer_id)
+        try:
+            with ExitStack() as stack:
+                trees = self._open_targets(stack)
+                partial = self._merge(own, picked)
+                left_out = self._left_out(found)
+                for key, indexes in picked.items():
+                    if not indexes:
+                        left_out.setdefault(key, "none of its hunks was taken")
+                overwrite = self._on_conflict == "overwrite"
+                drifted = {(each.change.target, each.change.path) for each in found}
+                request = Request(
+                    self._changes, self._chosen, left_out, partial, overwrite, drifted
+                )
+                planned = draft(request, trees)
+                return self._carry_out(own, planned, partial, trees)
+        finally:
+            if not own.planned:
+                own.remove()
+
+    def _open_targets(self, stack: ExitStack) -> dict[str, Tree]:
+        touched = {change.target for change in self._chosen}
+        trees = {}
+        for target in self._chosen.targets:
+            if target in touched or any(
+                where == target or where.startswith(f"{target}/")
+                for where in self._chosen.folder_times
+            ):
+                try:
+                    trees[target] = stack.enter_context(Tree(target))
+                except OSError:
+                    continue  # drift has told so for each of its changes
+        return trees
+
+    def _left_out(self, found: Iterable[Conflict]) -> dict[Key, str]:
+        return {
+            (each.change.target, each.change.path): each.message
+            for each in found
+            if self._on_conflict == "skip" or each.kind in _NEVER
+        }
+
+    # Hunks
+
+    def _merge(self, own: Journal, picked: Mapping[Key, Collection[int]]) -> dict[Key, Partial]:
+        """Write the merged contents of partly taken changes beside the journal."""
+        merged: dict[Key, Partial] = {}
+        for change in self._chosen:
+            indexes = picked.get((change.target, change.path))
+            if indexes:
+                part = self._merged(change, indexes, own.folder / journal.MERGED, len(merged))
+                if part is not None:
+                    merged[(change.target, change.path)] = part
+        return merged
+
+    def _merged(
+        self, change: Change, indexes: Collection[int], folder: Path, number: int
+    ) -> Partial | None:
+        from podbot.changes.diff import diff, merged
+
+        self._check_source(change)
+        looked_at = diff(self._changes, change)
+        self._check_source(change)
+        wanted = set(indexes)
+        if not wanted <= set(range(len(looked_at.hunks))) or change.new is None:
+            raise ChangesError(
+                f"{shown_name(change.path)} has {len(looked_at.hunks)} hunks, and no others",
+                kind=Kind.NOTHING_SELECTED,
+                remedy="look at its diff again",
+            )
+        if len(wanted) == len(looked_at.hunks):
+            return None  # all of it: an ordinary change
+        old = b""
+        if change.old is not None:
+            with self._changes.contents.open_old(change) as file:
+                old = _read_all(file, change.old.size)
+        contents = merged(looked_at, wanted, old)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file_name = folder / str(number)
+        file_name.write_bytes(contents)
+        # Who takes a part of the lines takes those lines: mode and owner stay.
+        like = change.old if change.old is not None else change.new
+        state = replace(
+            change.new, mode=like.mode, uid=like.uid, gid=like.gid, xattrs=like.xattrs,
+            size=len(contents), mtime_ns=time.time_ns(),
+        )  # fmt: skip
+        return Partial(file_name, state)
+
+    def _check_source(self, change: Change) -> None:
+        """The hunks were counted in what the reviewer saw: it must still be that."""
+        if change.new is None or change.new.type is not FileType.FILE:
+            return
+        with self._changes.contents.open_new(change) as file:
+            try:
+                placing.check_source(file.fileno(), change.new)
+            except placing.SourceChangedError:
+                reason = "it was changed in the layer since it was looked at"
+                raise _conflict_error([(change, reason)]) from None
+
+    # Doing it
+
+    def _carry_out(
+        self, own: Journal, planned: Draft, partial: Mapping[Key, Partial], trees: dict[str, Tree]
+    ) -> Applied:
+        if planned.conflicts and self._on_conflict == "stop":
+            raise _conflict_error(planned.conflicts)
+        unreachable = [
+            (change, f"the target {change.target} is not there")
+            for change in self._chosen
+            if change.target not in trees
+        ]
+        skipped = (*planned.skipped, *planned.conflicts, *unreachable)
+        if not planned.moves and not planned.folders:
+            return Applied("", "", planned.changed, skipped)
+        plan = Plan(
+            journal.new_token(own),
+            self._changes.layer_id,
+            time.time(),
+            tuple(
+                journal.place_for(own, target, os.stat(tree.place("")).st_dev)
+                for target, tree in trees.items()
+            ),
+            planned.moves,
+            planned.folders,
+        )
+
+        def source(move: Move) -> tuple[BinaryIO, State | None]:
+            change = planned.sources[move.number]
+            part = partial.get((change.target, change.path))
+            if part is not None:
+                return open(part.file, "rb", buffering=0), None
+            return self._changes.contents.open_new(change), change.new
+
+        _write_plan(own, plan)
+        with Site(plan, list(trees.values())) as site:
+            try:
+                result = carry_out(site, source)
+                if result.copied:
+                    own.mark(journal.LEFTOVER, result.copied)
+                recovery.note_done(own, result)
+            except BaseException as error:
+                own.unmark(journal.DONE)
+                outcome = recovery.roll_back(own, site)
+                failure = _failure(error, outcome)
+                if failure is None:
+                    raise
+                raise failure from error
+            if result.copied:
+                recovery.sweep(own, site)
+        self._remember(plan, result, trees)
+        return Applied(own.id, str(own.folder), planned.changed, skipped)
+
+    def _remember(self, plan: Plan, result: Result, trees: Mapping[str, Tree]) -> None:
+        """What is podbot's own from now on: what it wrote, and other names of what it moved."""
+        written = {plan.where(move): result.after[move.number] for move in plan.moves}
+        for note, state in zip(plan.folders, result.folders, strict=True):
+            if note.settled:
+                written[plan.where(note)] = state
+        moved = {
+            (move.was.device, move.was.inode)
+            for move in plan.moves
+            if move.was is not None and move.was.links > 1 and move.was.type is FileType.FILE
+        }
+        for change in self._changes if moved else ():
+            old = change.old
+            if old is None or (old.device, old.inode) not in moved or change.where in written:
+                continue
+            if old.ctime_ns <= self._changes.since_ns and change.target in trees:
+                written[change.where] = trees[change.target].state(change.path)
+        recovery.remember_written(plan.layer_id, written)
+
+
+def _write_plan(own: Journal, plan: Plan) -> None:
+    try:
+        own.write(plan)
+    except OSError as error:
+        raise ChangesError(
+            f"the journal cannot be written: {error.strerror}",
+            kind=Kind.DISK_FULL if _is_full(error) else Kind.STATE_FAILED,
+            remedy="make room, or name another state folder",
+        ) from None
+
+
+def _read_all(file: BinaryIO, size: int) -> bytes:
+    data = b""
+    while chunk := file.read(size + 1 - len(data)):
+        data += chunk
+    return data
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _conflict_error(found: Iterable[tuple[Change, str]]) -> ChangesError:
+    lines = [f"{shown_name(change.path or '.')}: {message}" for change, message in found]
+    return ChangesError(
+        f"the host and the sandbox do not agree:\n{_listed(lines)}",
+        kind=Kind.CONFLICT,
+        remedy="look at both sides, then leave these out (on_conflict='skip') or let the sandbox"
+        " win (on_conflict='overwrite')",
+    )
+
+
+def _failure(error: BaseException, outcome: Outcome) -> ChangesError | None:
+    """What to raise for an error that was met half-way; None to raise that itself."""
+    after = "nothing is changed"
+    if outcome.left or outcome.failed:
+        after = f"not all could be taken back:\n{_listed([*outcome.left, *outcome.failed])}"
+    if isinstance(error, MovedOnError):
+        return ChangesError(
+            f"{error}; {after}", kind=Kind.CONFLICT, remedy="look at the changes again"
+        )
+    if isinstance(error, OSError):
+        name = f" ({shown_name(os.fsdecode(error.filename))})" if error.filename else ""
+        full = _is_full(error)
+        return ChangesError(
+            f"the changes cannot be applied: {error.strerror or error}{name}; {after}",
+            kind=Kind.DISK_FULL if full else Kind.APPLY_FAILED,
+            remedy="make room and try again" if full else "put it right and try again",
+        )
+    return None

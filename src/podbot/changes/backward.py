@@ -1,0 +1,316 @@
+"""Taking a plan back: from wherever it stands to exactly what was there before.
+
+Needs only the plan, the store and the file system: for each move it finds out where the old thing
+is now (in its place, beside it, in the store) and what lies in its place instead. It may be
+interrupted anywhere and run again, so it serves failures, crashes and undo alike. What someone
+changed since is left alone and told.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from podbot.changes import journal, placing
+from podbot.changes.forward import is_same_object, open_up
+from podbot.changes.model import FileType, State
+from podbot.changes.moves import Folder, Move
+from podbot.changes.site import Site, Spot
+from podbot.changes.text import shown_name
+
+COARSEST_CLOCK_NS = 2_000_000_000
+"""The coarsest time stamps a file system keeps; they are rounded down."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What could not be taken back: ``left`` as someone changed it, ``failed`` for now."""
+
+    left: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What is known of a plan that was carried out: the state of each path after it.
+
+    ``natural`` are folders (target and path) whose time is no longer the one podbot left, and
+    ``modes`` those of folders whose mode someone changed since.
+    """
+
+    after: Mapping[int, State | None]
+    natural: Collection[tuple[int, str]] = ()
+    modes: Mapping[tuple[int, str], int] = field(default_factory=dict)
+
+
+def take_back(site: Site, applied: Applied | None = None) -> Outcome:
+    """Undo every move that was made. Without ``applied`` the plan may be half carried out."""
+    return _Backward(site, applied).run()
+
+
+class _LeftError(Exception):
+    """Someone changed it: it stays."""
+
+
+class _Backward:
+    def __init__(self, site: Site, applied: Applied | None):
+        self._site, self._plan, self._applied = site, site.plan, applied
+        self._outcome = Outcome()
+        self._partial: set[tuple[int, str]] = set()  # folders in which something stays
+
+    def run(self) -> Outcome:
+        open_up(self._site)
+        for move in reversed(self._plan.moves):
+            try:
+                self._back(move)
+            except _LeftError as error:
+                self._outcome.left.append(f"{self._where(move)}: {error}")
+                self._partial.add((move.target, move.path.rpartition("/")[0]))
+            except OSError as error:
+                self._outcome.failed.append(f"{self._where(move)}: {error.strerror or error}")
+        for note in reversed(self._plan.folders):
+            try:
+                self._finish(note)
+            except OSError as error:
+                self._outcome.failed.append(f"{self._where(note)}: {error.strerror or error}")
+        return self._outcome
+
+    def _back(self, move: Move) -> None:
+        try:
+            spot = self._site.spot(move)
+        except OSError as error:
+            if error.errno == errno.ENOENT and move.was is None:
+                return  # its folder was never made, or is gone with it
+            raise
+        if move.in_place:
+            self._change_back(move, spot)
+        elif move.was is None:
+            self._take_away(move, spot)
+        elif move.was.type is FileType.FOLDER:
+            self._folder_back(move, spot)
+        else:
+            self._thing_back(move, spot, move.was)
+        self._clean(move, spot)
+
+    # What was not there
+
+    def _take_away(self, move: Move, spot: Spot) -> None:
+        facts = placing.facts_of(spot.folder, spot.name)
+        if facts is None:
+            return
+        if not self._is_ours(move, spot, spot.name):
+            raise _LeftError("it was changed or put there since, and stays")
+        journal.step("take away")
+        if placing.type_of(facts) is FileType.FOLDER:
+            self._rmdir(spot.folder, spot.name)
+            return
+        self._clean(move, spot)  # what was only staged
+        # Taken out first, then looked at again: from here on nobody can swap it.
+        placing.put(spot.folder, spot.name, spot.temp)
+        if not self._is_ours(move, spot, spot.temp):
+            placing.put(spot.folder, spot.temp, spot.name)
+            raise _LeftError("it was changed just now, and stays")
+        journal.step("remove")
+        os.unlink(spot.temp, dir_fd=spot.folder)
+
+    # What was there
+
+    def _thing_back(self, move: Move, spot: Spot, was: State) -> None:
+        there = placing.facts_of(spot.folder, spot.name)
+        if there is not None and is_same_object(there, was):
+            return  # it never went, or is back
+        if self._is_copy_back(move, there, was):
+            self._site.note_brought(move, spot)
+            return
+        if there is not None and not self._is_ours(move, spot, spot.name):
+            self._stow(move, spot, was)
+            raise _LeftError(f"it was changed or put there since, and stays;{self._kept_as(move)}")
+        self._old_to_temp(move, spot, was)
+        if there is None:
+            journal.step("put back")
+            placing.put(spot.folder, spot.temp, spot.name)
+        else:
+            self._swap_back(move, spot)
+        self._site.note_brought(move, spot)
+
+    def _is_copy_back(self, move: Move, there: os.stat_result | None, was: State) -> bool:
+        """Whether a copy of the old thing from the store is in its place already."""
+        if there is None or self._applied is None or not self._site.has_kept(move):
+            return False
+        after = self._applied.after.get(move.number)
+        is_new = after is not None and is_same_object(there, after)
+        return not is_new and _looks_like(there, was)
+
+    def _old_to_temp(self, move: Move, spot: Spot, was: State) -> None:
+        """Bring the old thing beside its place, from wherever it is."""
+        staged = placing.facts_of(spot.folder, spot.temp)
+        if staged is not None and is_same_object(staged, was):
+            return
+        set_aside = placing.facts_of(spot.folder, placing.aside(spot.temp))
+        is_aside = set_aside is not None and is_same_object(set_aside, was)
+        if not is_aside and not self._site.has_kept(move):
+            raise _LeftError("what was there before is neither here nor in the store")
+        if staged is not None:
+            journal.step("remove what was staged")
+            placing.remove(spot.folder, spot.temp)
+        journal.step("bring back")
+        if is_aside:
+            placing.put(spot.folder, placing.aside(spot.temp), spot.temp)
+        else:
+            self._site.bring(move, spot)
+
+    def _swap_back(self, move: Move, spot: Spot) -> None:
+        """The old thing is staged and ours is in its place: trade, look again, remove ours."""
+        journal.step("swap back")
+        try:
+            placing.swap(spot.folder, spot.temp, spot.name)
+            if self._is_ours(move, spot, spot.temp):
+                journal.step("remove")
+                placing.remove(spot.folder, spot.temp)
+                return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        there = placing.facts_of(spot.folder, spot.name)
+        if there is not None and move.was is not None and is_same_object(there, move.was):
+            placing.swap(spot.folder, spot.temp, spot.name)
+        if move.was is not None and move.was.type is not FileType.FOLDER:
+            self._stow(move, spot, move.was)
+        raise _LeftError(f"it was changed or filled since, and stays;{self._kept_as(move)}")
+
+    def _stow(self, move: Move, spot: Spot, was: State) -> None:
+        """Carry the old thing into the store, where it waits for whoever wants it back."""
+        staged = placing.facts_of(spot.folder, spot.temp)
+        if staged is not None and is_same_object(staged, was) and not self._site.keep(move, spot):
+            os.unlink(spot.temp, dir_fd=spot.folder)
+
+    def _folder_back(self, move: Move, spot: Spot) -> None:
+        there = placing.facts_of(spot.folder, spot.name)
+        if there is not None and placing.type_of(there) is FileType.FOLDER:
+            return
+        if there is None:
+            journal.step("make a folder again")
+            os.mkdir(spot.name, 0o700, dir_fd=spot.folder)
+        else:
+            if not self._is_ours(move, spot, spot.name):
+                raise _LeftError("it was changed or put there since, and stays")
+            staged = placing.facts_of(spot.folder, spot.temp)
+            if staged is None or placing.type_of(staged) is not FileType.FOLDER:
+                placing.remove(spot.folder, spot.temp)
+                journal.step("make a folder again")
+                os.mkdir(spot.temp, 0o700, dir_fd=spot.folder)
+            self._swap_back(move, spot)
+        # A descriptor of the folder that was there before would lead nowhere now.
+        self._site.tree(move).forget()
+
+    def _change_back(self, move: Move, spot: Spot) -> None:
+        was, new = move.was, move.new
+        assert was is not None and new is not None  # noqa: S101 - both sides exist in place
+        with placing.handle(spot.folder, spot.name) as fd:
+            have = os.fstat(fd)
+            if not is_same_object(have, was):
+                raise _LeftError("something else is there now, and stays")
+            modes = {was.mode, new.mode, was.mode | 0o200, new.mode | 0o200}
+            times = {was.mtime_ns, new.mtime_ns}
+            if have.st_mode & 0o7777 not in modes or have.st_mtime_ns not in times:
+                raise _LeftError("it was changed since, and stays")
+            journal.step("change attributes back")
+            placing.dress(placing.by_handle(fd), have, was)
+
+    # Folders, when all is back in them
+
+    def _finish(self, note: Folder) -> None:
+        was = note.was
+        if was is None:
+            return
+        tree = self._site.tree(note)
+        try:
+            fd = tree.folder(note.path)
+        except OSError:
+            return  # gone, or not a folder: told where it matters
+        have = os.fstat(fd)
+        made_again = not is_same_object(have, was)
+        key = (note.target, note.path)
+        if self._applied is not None and key in self._applied.modes:
+            was = replace(was, mode=self._applied.modes[key])
+        modes = {was.mode, was.mode | 0o700, 0o700}
+        if note.new is not None:
+            modes |= {note.new.mode, note.new.mode | 0o700, note.new.mode | 0o200}
+        if have.st_mode & 0o7777 not in modes:
+            self._outcome.left.append(f"{self._where(note)}: its mode was changed since")
+            return
+        natural = self._applied.natural if self._applied is not None else ()
+        time = have.st_mtime_ns if key in natural or key in self._partial else was.mtime_ns
+        journal.step("finish a folder")
+        place = placing.by_handle(fd)
+        if made_again or note.new is not None:
+            placing.dress(place, have, replace(was, mtime_ns=time))
+            return
+        if have.st_mode & 0o7777 != was.mode:
+            os.chmod(place, was.mode)
+        if time != have.st_mtime_ns:
+            os.utime(place, ns=(have.st_atime_ns, time))
+
+    # What is whose
+
+    def _is_ours(self, move: Move, spot: Spot, name: str) -> bool:
+        """Whether this is what the plan put there, and nobody changed it since."""
+        facts = placing.facts_of(spot.folder, name)
+        new = move.new
+        if facts is None or new is None:
+            return False
+        after = self._applied.after.get(move.number) if self._applied is not None else None
+        if after is not None and not is_same_object(facts, after):
+            return False
+        if move.link_to is not None:
+            # Another name of a file that may have got its old attributes back already.
+            other = self._site.tree(move).facts(move.link_to)
+            if other is not None and (other.st_dev, other.st_ino) == (facts.st_dev, facts.st_ino):
+                return True
+        if not _looks_like(facts, after or new):
+            return False
+        return new.type is not FileType.LINK or os.readlink(name, dir_fd=spot.folder) == new.link
+
+    def _rmdir(self, folder: int, name: str) -> None:
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            raise _LeftError("it holds what podbot did not put there, and stays") from None
+
+    def _where(self, entry: Move | Folder) -> str:
+        return shown_name(self._plan.where(entry))
+
+    def _kept_as(self, move: Move) -> str:
+        return f" what was there before is {self._plan.places[move.target].kept}/{move.number}"
+
+    def _clean(self, move: Move, spot: Spot) -> None:
+        """Remove what is left under the temporary names, unless it is the old thing."""
+        if move.number in self._site.foreign:
+            return
+        for name in (spot.temp, placing.aside(spot.temp)):
+            facts = placing.facts_of(spot.folder, name)
+            if facts is None:
+                continue
+            there = placing.facts_of(spot.folder, spot.name)
+            is_old = move.was is not None and is_same_object(facts, move.was)
+            if is_old and (there is None or there.st_ino != facts.st_ino):
+                continue
+            journal.step("remove what was staged")
+            placing.remove(spot.folder, name)
+
+
+def _looks_like(facts: os.stat_result, want: State) -> bool:
+    """Whether a thing has the type, mode, size and time it was given."""
+    if placing.type_of(facts) is not want.type:
+        return False
+    if want.type is FileType.FOLDER:
+        return facts.st_mode & 0o7777 in (want.mode, want.mode | 0o700, 0o700)
+    if want.type is not FileType.LINK and facts.st_mode & 0o7777 != want.mode:
+        return False
+    if want.type is FileType.FILE and facts.st_size != want.size:
+        return False
+    return 0 <= want.mtime_ns - facts.st_mtime_ns < COARSEST_CLOCK_NS

@@ -1,0 +1,276 @@
+"""Carrying out a plan: every move, then what the folders get, then a look at the result.
+
+Stops at the first thing that is not as planned, without tidying up: taking back what was done is
+`backward`, which needs nothing from here. What is replaced is checked after it was taken out, when
+nobody can swap it any more.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
+
+from podbot.changes import journal, placing
+from podbot.changes.model import FileType, State
+from podbot.changes.moves import Folder, Move, state_of
+from podbot.changes.site import Site, Spot
+from podbot.changes.text import shown_name
+from podbot.changes.tree import Tree
+
+Source = Callable[[Move], tuple[BinaryIO, State | None]]
+"""Opens what a move's file is copied from, with the state that must have, if that matters."""
+
+
+class MovedOnError(Exception):
+    """The host changed something while it was being replaced; the message names it."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What the host has after a plan was carried out: by move, and for each folder of the plan.
+
+    ``copied`` are the moves whose old thing is in the store as a copy, and still beside its place.
+    """
+
+    after: dict[int, State | None] = field(default_factory=dict)
+    folders: list[State | None] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+
+
+def carry_out(site: Site, source: Source) -> Result:
+    """Make every move of the site's plan. Raises `OSError` and `MovedOnError`."""
+    return _Forward(site, source).run()
+
+
+class _Forward:
+    def __init__(self, site: Site, source: Source):
+        self._site, self._plan, self._source = site, site.plan, source
+        self._made: dict[int, tuple[int, int]] = {}
+        self._linked: set[tuple[int, int]] = set()  # files that got another name, and so a ctime
+        self._result = Result()
+
+    def run(self) -> Result:
+        open_up(self._site)
+        for move in self._plan.moves:
+            spot = self._site.spot(move)
+            if move.in_place:
+                self._change(move, spot, move.new)
+            elif move.new is None:
+                self._take(move, spot)
+            else:
+                self._place(move, spot, move.new)
+        self._finish_folders()
+        self._survey()
+        return self._result
+
+    # Moves
+
+    def _change(self, move: Move, spot: Spot, new: State | None) -> None:
+        with placing.handle(spot.folder, spot.name) as fd:
+            facts = os.fstat(fd)
+            if new is None or not self._is_untouched(facts, move.was):
+                raise self._moved_on(move)
+            journal.step("change attributes")
+            placing.dress(placing.by_handle(fd), facts, new)
+            self._made[move.number] = (facts.st_dev, facts.st_ino)
+
+    def _take(self, move: Move, spot: Spot) -> None:
+        facts = placing.facts_of(spot.folder, spot.name)
+        if facts is None or not self._is_untouched(facts, move.was):
+            raise self._moved_on(move)
+        if move.was is not None and move.was.type is FileType.FOLDER:
+            journal.step("remove a folder")
+            self._remove_folder(move, spot.folder, spot.name)
+            return
+        journal.step("take out")
+        placing.put(spot.folder, spot.name, spot.temp)
+        if not self._has_taken(move, spot):
+            placing.put(spot.folder, spot.temp, spot.name)
+            raise self._moved_on(move)
+        self._keep(move, spot)
+
+    def _place(self, move: Move, spot: Spot, new: State) -> None:
+        self._stage(move, spot, new)
+        if move.was is None:
+            journal.step("put in place")
+            try:
+                placing.put(spot.folder, spot.temp, spot.name)
+            except OSError as error:
+                if error.errno != errno.EEXIST:
+                    raise
+                raise self._moved_on(move) from None
+            return
+        facts = placing.facts_of(spot.folder, spot.name)
+        if facts is None or not self._is_untouched(facts, move.was):
+            raise self._moved_on(move)
+        journal.step("swap")
+        placing.swap(spot.folder, spot.temp, spot.name)
+        if move.was.type is FileType.FOLDER:
+            journal.step("remove the folder that was replaced")
+            try:
+                self._remove_folder(move, spot.folder, spot.temp)
+            except MovedOnError:
+                placing.swap(spot.folder, spot.temp, spot.name)
+                raise
+            return
+        if not self._has_taken(move, spot):
+            placing.swap(spot.folder, spot.temp, spot.name)
+            raise self._moved_on(move)
+        self._keep(move, spot)
+
+    def _stage(self, move: Move, spot: Spot, new: State) -> None:
+        journal.step("stage")
+        try:
+            if move.link_to is not None:
+                self._link(move, spot, move.link_to)
+            elif new.type is FileType.FILE:
+                file, seen = self._source(move)
+                with file:
+                    placing.make_file(spot.folder, spot.temp, new, file, seen)
+            else:
+                placing.make_other(spot.folder, spot.temp, new)
+        except FileExistsError:
+            self._site.foreign.add(move.number)
+            raise
+        except placing.SourceChangedError:
+            where = self._where(move)
+            raise MovedOnError(f"{where} was changed in the layer since it was looked at") from None
+        facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
+        self._made[move.number] = (facts.st_dev, facts.st_ino)
+
+    def _link(self, move: Move, spot: Spot, source: str) -> None:
+        folder, name = self._site.tree(move).parent(source)
+        os.link(name, spot.temp, src_dir_fd=folder, dst_dir_fd=spot.folder, follow_symlinks=False)
+        facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
+        if placing.type_of(facts) is not FileType.FILE:
+            raise self._moved_on(move)
+        self._linked.add((facts.st_dev, facts.st_ino))
+
+    def _is_untouched(self, facts: os.stat_result, state: State | None) -> bool:
+        """Exactly what was planned for; other names of it may have come and gone."""
+        if state is None:
+            return False
+        if state.type is FileType.FOLDER:
+            return is_same_object(facts, state) and placing.type_of(facts) is FileType.FOLDER
+        return _is_same(facts, state) and (
+            facts.st_ctime_ns == state.ctime_ns
+            or state.links > 1
+            or (facts.st_dev, facts.st_ino) in self._linked
+        )
+
+    def _has_taken(self, move: Move, spot: Spot) -> bool:
+        """Whether what was taken out is what should have been; being moved changed its ctime."""
+        facts = placing.facts_of(spot.folder, spot.temp)
+        return facts is not None and _is_same(facts, move.was)
+
+    def _remove_folder(self, move: Move, folder: int, name: str) -> None:
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            where = self._where(move)
+            raise MovedOnError(f"{where} holds something that appeared just now") from None
+
+    def _keep(self, move: Move, spot: Spot) -> None:
+        journal.step("keep")
+        if not self._site.keep(move, spot):
+            self._result.copied.append(move.number)
+
+    def _moved_on(self, move: Move) -> MovedOnError:
+        return MovedOnError(f"{self._where(move)} was changed while it was being replaced")
+
+    def _where(self, entry: Move | Folder) -> str:
+        return shown_name(self._plan.where(entry))
+
+    # Folders
+
+    def _finish_folders(self) -> None:
+        gone = {(m.target, m.path) for m in self._plan.moves if _loses_folder(m)}
+        for note in reversed(self._plan.folders):
+            if (note.target, note.path) in gone:
+                continue
+            fd = self._site.tree(note).folder(note.path)
+            have = os.fstat(fd)
+            if note.was is not None and not is_same_object(have, note.was):
+                raise MovedOnError(f"{self._where(note)} was replaced meanwhile")
+            journal.step("finish a folder")
+            _finish(placing.by_handle(fd), have, note)
+
+    # The result
+
+    def _survey(self) -> None:
+        """Walk to every path anew: whoever swapped a folder on the way is found out here."""
+        trees = [Tree(place.path) for place in self._plan.places]
+        try:
+            for index, place in enumerate(self._plan.places):
+                held = self._site.tree(Folder(index, "", None, None)).facts("")
+                found = trees[index].facts("")
+                if held is None or found is None or held.st_ino != found.st_ino:
+                    raise MovedOnError(f"{place.path} was replaced meanwhile")
+            for move in self._plan.moves:
+                facts = trees[move.target].facts(move.path)
+                self._result.after[move.number] = self._survey_move(move, facts)
+            for note in self._plan.folders:
+                self._result.folders.append(trees[note.target].state(note.path))
+        finally:
+            for tree in trees:
+                tree.close()
+
+    def _survey_move(self, move: Move, facts: os.stat_result | None) -> State | None:
+        made = self._made.get(move.number)
+        if facts is None and move.new is None:
+            return None
+        if facts is None or move.new is None or (facts.st_dev, facts.st_ino) != made:
+            raise self._moved_on(move)
+        return state_of(facts, move.new.link, move.new.xattrs)
+
+
+def open_up(site: Site) -> None:
+    """Let the owner into folders that are closed to him, for as long as it takes."""
+    parents = {(move.target, move.path.rpartition("/")[0]) for move in site.plan.moves}
+    for note in site.plan.folders:
+        if (note.target, note.path) not in parents:
+            continue
+        try:
+            place = placing.by_handle(site.tree(note).folder(note.path))
+        except OSError:
+            continue  # not made yet, or gone: whoever needs it will say so
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+            journal.step("open a folder")
+            mode = os.stat(place).st_mode & 0o7777
+            os.chmod(place, mode | 0o700)
+
+
+def _finish(place: str, have: os.stat_result, note: Folder) -> None:
+    time = have.st_mtime_ns if note.mtime_ns is None else note.mtime_ns
+    if note.new is not None:
+        placing.dress(place, have, replace(note.new, mtime_ns=time))
+        return
+    if note.was is not None and have.st_mode & 0o7777 != note.was.mode:
+        os.chmod(place, note.was.mode)
+    if time != have.st_mtime_ns:
+        os.utime(place, ns=(have.st_atime_ns, time))
+
+
+def _loses_folder(move: Move) -> bool:
+    return move.was is not None and move.was.type is FileType.FOLDER
+
+
+def is_same_object(facts: os.stat_result, state: State) -> bool:
+    """Whether it is the same file or folder, whatever became of it."""
+    return (facts.st_dev, facts.st_ino) == (state.device, state.inode)
+
+
+def _is_same(facts: os.stat_result, state: State | None) -> bool:
+    """The same object, with the same size, mode, owner and time of change."""
+    return state is not None and (
+        facts.st_dev, facts.st_ino, facts.st_mode & 0o7777, facts.st_uid, facts.st_gid,
+        facts.st_mtime_ns, facts.st_size,
+    ) == (
+        state.device, state.inode, state.mode, state.uid, state.gid,
+        state.mtime_ns, state.size,
+    )  # fmt: skip

@@ -1,0 +1,359 @@
+"""Making, moving and dressing single things by folder and name: what apply and undo are made of.
+
+Every call names a folder by descriptor and a thing by its name in it, so no link is ever followed.
+Nothing here replaces anything: a thing comes where nothing is, or trades places with what is there,
+which is then in hand. Knows nothing of plans and journals.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from podbot.changes.model import TYPES, FileType, State
+from podbot.changes.moves import state_of
+from podbot.changes.tree import is_kept_xattr
+from podbot.sandbox.overlay import kernel
+
+SMALL = 256 * 1024
+"""Files up to this size are read and written at once."""
+CHUNK = 8 * 1024 * 1024
+
+_FICLONE = 0x40049409
+_NOT_HERE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_NO_FAST_COPY = _NOT_HERE | {errno.EXDEV, errno.ENOTTY, errno.EPERM, errno.EBADF}
+_HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class SourceChangedError(Exception):
+    """What should be copied is no longer what was looked at."""
+
+
+def facts_of(folder: int, name: str) -> os.stat_result | None:
+    """What `lstat` says of a thing, None if it is not there."""
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def handle(folder: int, name: str) -> Iterator[int]:
+    """Hold whatever it is, without opening it: a FIFO does not block, nothing is followed."""
+    fd = os.open(name, _HANDLE, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def by_handle(fd: int) -> str:
+    """A path to what a handle holds, for calls that take no handles."""
+    return f"/proc/self/fd/{fd}"
+
+
+# Names
+
+
+def put(folder: int, name: str, to: str) -> None:
+    """Rename within a folder to a name that must be free (EEXIST else)."""
+    try:
+        kernel.rename(
+            (folder, os.fsencode(name)), (folder, os.fsencode(to)), kernel.RENAME_NOREPLACE
+        )
+    except OSError as error:
+        if error.errno not in _NOT_HERE:
+            raise
+        _put_slowly(folder, name, to)
+
+
+def _put_slowly(folder: int, name: str, to: str) -> None:
+    """For file systems without NOREPLACE: a second name never replaces anything either."""
+    if facts_of(folder, to) is not None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+    try:
+        os.link(name, to, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:
+        os.rename(name, to, src_dir_fd=folder, dst_dir_fd=folder)  # a folder, or no links here
+        return
+    os.unlink(name, dir_fd=folder)
+
+
+def swap(folder: int, name: str, other: str) -> None:
+    """Let two things trade places. A folder among them must be empty, and may become another."""
+    try:
+        kernel.rename(
+            (folder, os.fsencode(name)), (folder, os.fsencode(other)), kernel.RENAME_EXCHANGE
+        )
+    except OSError as error:
+        # overlayfs says EXDEV for a folder of its lower layer.
+        if error.errno not in _NOT_HERE | {errno.EXDEV}:
+            raise
+        _swap_slowly(folder, name, other)
+
+
+def aside(name: str) -> str:
+    """Where `swap` leaves a thing for a moment where it cannot do it at once."""
+    return f"{name}~"
+
+
+def _swap_slowly(folder: int, name: str, other: str) -> None:
+    facts = os.stat(other, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISDIR(facts.st_mode):
+        os.rmdir(other, dir_fd=folder)
+        put(folder, name, other)
+        os.mkdir(name, 0o700, dir_fd=folder)
+        return
+    put(folder, other, aside(name))
+    try:
+        put(folder, name, other)
+    except OSError:
+        put(folder, aside(name), other)
+        raise
+    put(folder, aside(name), name)
+
+
+def remove(folder: int, name: str) -> None:
+    """Remove a thing, a folder only if it is empty; it may be gone already."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        facts = facts_of(folder, name)
+        if facts is None or not stat.S_ISDIR(facts.st_mode):
+            raise
+        os.rmdir(name, dir_fd=folder)
+
+
+# Things
+
+
+def make_file(folder: int, name: str, want: State, source: BinaryIO, seen: State | None) -> None:
+    """A new file with the bytes of an open one; ``seen`` is what that must be."""
+    # Attributes can only be set on a file its owner may write.
+    mode = 0o600 if want.xattrs else want.mode & 0o777
+    fd = os.open(name, _CREATE, mode, dir_fd=folder)
+    try:
+        _copy(source, fd, want.size, seen)
+        dress(fd, os.fstat(fd), want)
+    finally:
+        os.close(fd)
+
+
+def make_other(folder: int, name: str, want: State) -> None:
+    """A new link, FIFO, socket, device or folder; a folder keeps 0700 until it is dressed."""
+    if want.type is FileType.LINK:
+        os.symlink(want.link or "", name, dir_fd=folder)
+        dress_link(folder, name, want)
+        return
+    if want.type is FileType.FOLDER:
+        os.mkdir(name, 0o700, dir_fd=folder)
+        return
+    if want.type is FileType.FIFO:
+        os.mkfifo(name, 0o600, dir_fd=folder)
+    elif want.type is FileType.SOCKET:
+        os.mknod(name, stat.S_IFSOCK | 0o600, dir_fd=folder)
+    else:
+        raise OSError(errno.EOPNOTSUPP, f"a {want.type} cannot be made", name)
+    with handle(folder, name) as fd:
+        dress(by_handle(fd), os.fstat(fd), want)
+
+
+def copy(folder: int, name: str, to_folder: int, to: str) -> None:
+    """A copy of anything but a folder, with all that is kept of it."""
+    with handle(folder, name) as fd:
+        facts = os.fstat(fd)
+        link = None
+        if stat.S_ISLNK(facts.st_mode):
+            link = os.readlink(name, dir_fd=folder)
+        want = state_of(facts, link, () if link is not None else xattrs(by_handle(fd)))
+    if want.type is FileType.FILE:
+        source = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb", buffering=0)
+        with source:
+            make_file(to_folder, to, want, source, None)
+    elif want.type is FileType.DEVICE:
+        os.mknod(to, facts.st_mode, facts.st_rdev, dir_fd=to_folder)
+        with handle(to_folder, to) as fd:
+            dress(by_handle(fd), os.fstat(fd), want)
+    else:
+        make_other(to_folder, to, want)
+
+
+# Attributes
+
+
+def dress(place: int | str, have: os.stat_result, want: State) -> None:
+    """Give an open file, or what a handle holds, its owner, attributes, mode and time."""
+    mode = stat.S_IMODE(have.st_mode)
+    if (have.st_uid, have.st_gid) != (want.uid, want.gid):
+        _own(place, have, want)
+        mode = -1  # a new owner may have cleared bits of it
+    if _set_xattrs(place, have, want):
+        mode = -1
+    if mode != want.mode:
+        os.chmod(place, want.mode)
+    os.utime(place, ns=(have.st_atime_ns, want.mtime_ns))
+
+
+def dress_link(folder: int, name: str, want: State) -> None:
+    """The same for a symbolic link, which has an owner and a time only."""
+    have = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if (have.st_uid, have.st_gid) != (want.uid, want.gid):
+        with suppress(PermissionError):  # only root gives things away
+            os.chown(name, want.uid, want.gid, dir_fd=folder, follow_symlinks=False)
+    times = (have.st_atime_ns, want.mtime_ns)
+    os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
+
+
+def _own(place: int | str, have: os.stat_result, want: State) -> None:
+    for uid, gid in ((want.uid, want.gid), (-1, want.gid)):
+        try:
+            os.chown(place, uid, gid)
+        except PermissionError:
+            continue  # only root gives things away, and a user only to groups of his
+        return
+
+
+def _set_xattrs(place: int | str, have: os.stat_result, want: State) -> bool:
+    """Whether anything had to be done."""
+    found = dict(xattrs(place))
+    wanted = dict(want.xattrs)
+    if found == wanted:
+        return False
+    if not have.st_mode & stat.S_IWUSR:
+        os.chmod(place, stat.S_IMODE(have.st_mode) | stat.S_IWUSR)
+    for name in found.keys() - wanted.keys():
+        os.removexattr(place, name)
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            try:
+                os.setxattr(place, name, value)
+            except OSError as error:
+                # A file system without them; or one that only root may set.
+                if error.errno not in (errno.EOPNOTSUPP, errno.EPERM):
+                    raise
+    return True
+
+
+def xattrs(place: int | str) -> tuple[tuple[str, bytes], ...]:
+    """The user's extended attributes of an open file or of what a handle holds."""
+    try:
+        return tuple(
+            sorted(
+                (name, os.getxattr(place, name))
+                for name in os.listxattr(place)
+                if is_kept_xattr(name)
+            )
+        )
+    except OSError:
+        return ()  # a file system without them
+
+
+# Bytes
+
+
+def _copy(source: BinaryIO, to: int, size: int, seen: State | None) -> None:
+    try:
+        fd = source.fileno()
+    except OSError:  # not a file on disk
+        _copy_stream(source, to, size)
+        return
+    check_source(fd, seen)
+    if size <= SMALL:
+        _copy_range(fd, to, 0, size)
+    else:
+        _copy_large(fd, to, size)
+    check_source(fd, seen)
+
+
+def check_source(fd: int, seen: State | None) -> None:
+    """Raise `SourceChangedError` unless an open file is what was looked at."""
+    if seen is None:
+        return
+    facts = os.fstat(fd)
+    same = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns) == (
+        seen.device, seen.inode, seen.size, seen.mtime_ns
+    )  # fmt: skip
+    # A file closed to its owner must be opened for a moment to be read, which moves its ctime.
+    if not same or (facts.st_ctime_ns != seen.ctime_ns and seen.mode & stat.S_IRUSR):
+        raise SourceChangedError
+
+
+def _copy_stream(source: BinaryIO, to: int, size: int) -> None:
+    left = size
+    while left:
+        data = source.read(min(left, CHUNK))
+        if not data:
+            raise SourceChangedError
+        left -= len(data)
+        _write(to, data)
+
+
+def _copy_large(fd: int, to: int, size: int) -> None:
+    """Share the blocks if the file system can, else copy what is data and leave the holes."""
+    try:
+        fcntl.ioctl(to, _FICLONE, fd)
+    except OSError as error:
+        if error.errno not in _NO_FAST_COPY:
+            raise
+    else:
+        if os.fstat(to).st_size != size:
+            raise SourceChangedError
+        return
+    start = 0
+    while start < size:
+        try:
+            start = os.lseek(fd, start, os.SEEK_DATA)
+            end = min(os.lseek(fd, start, os.SEEK_HOLE), size)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # only a hole is left
+                raise
+            break
+        _copy_range(fd, to, start, end)
+        start = end
+    os.ftruncate(to, size)
+
+
+def _copy_range(fd: int, to: int, start: int, end: int) -> None:
+    if start != end:
+        os.lseek(fd, start, os.SEEK_SET)
+        os.lseek(to, start, os.SEEK_SET)
+    in_kernel = end - start > SMALL
+    while start < end:
+        if in_kernel:
+            try:
+                count = os.copy_file_range(fd, to, min(end - start, 1 << 30))
+            except OSError as error:
+                if error.errno not in _NO_FAST_COPY:
+                    raise
+                count = 0
+            if count == 0:
+                in_kernel = False
+            start += count
+            continue
+        data = os.read(fd, min(end - start, CHUNK))
+        if not data:
+            raise SourceChangedError
+        start += len(data)
+        _write(to, data)
+
+
+def _write(to: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(to, view) :]
+
+
+def type_of(facts: os.stat_result) -> FileType:
+    """What kind of thing a `lstat` tells of."""
+    return TYPES[stat.S_IFMT(facts.st_mode)]

@@ -1,0 +1,374 @@
+"""From changes to a plan: which move each of them is, in which order, and which cannot be.
+
+Looks at the host as it is now and compares it with what the reviewer saw. Decides nothing about
+risk or drift, and touches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+from podbot.changes.moves import Folder, Move
+from podbot.changes.sides import same_contents
+from podbot.changes.tree import Tree
+from podbot.errors import ChangesError, Kind
+
+Key = tuple[str, str]
+"""A target and a path in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The merged contents of a change of which only some hunks are taken."""
+
+    file: Path
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What should be applied, and what was decided about it.
+
+    ``changes`` is all there is, ``chosen`` what is wanted of it. ``left_out`` gives a reason for
+    each change that stays behind, ``overwrite`` accepts whatever the host has in the place of the
+    others; ``drifted`` are those where that is known to be something else.
+    """
+
+    changes: ChangeSet
+    chosen: ChangeSet
+    left_out: Mapping[Key, str]
+    partial: Mapping[Key, Partial]
+    overwrite: bool = False
+    drifted: Collection[Key] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What should happen. ``sources`` says by number which change gives a move its contents."""
+
+    moves: tuple[Move, ...]
+    folders: tuple[Folder, ...]
+    sources: Mapping[int, Change]
+    changed: tuple[Change, ...]
+    skipped: tuple[tuple[Change, str], ...]
+    conflicts: tuple[tuple[Change, str], ...]
+
+
+def draft(request: Request, trees: Mapping[str, Tree]) -> Draft:
+    """Plan every chosen change whose target is among the trees."""
+    check_paths(request.chosen)
+    parts: list[_Target] = []
+    moves: list[Move] = []
+    sources: dict[int, Change] = {}
+    for index, (target, tree) in enumerate(trees.items()):
+        part = _Target(request, target, tree)
+        parts.append(part)
+        for change, move in part.moves():
+            settled = (change.target, change.path) not in request.drifted
+            sources[len(moves)] = change
+            moves.append(replace(move, number=len(moves), target=index, settled=settled))
+    return Draft(
+        tuple(moves),
+        tuple(
+            replace(note, target=index)
+            for index, part in enumerate(parts)
+            for note in part.folder_notes()
+        ),
+        sources,
+        tuple(change for part in parts for change in part.changed()),
+        tuple(one for part in parts for one in part.skipped),
+        tuple(one for part in parts for one in part.conflicts),
+    )
+
+
+def check_paths(changes: ChangeSet) -> None:
+    """Refuse a set that no layer could give: a path told twice, or one that is not plain."""
+    seen: set[Key] = set()
+    for change in changes:
+        for path in (*change.paths, *((change.source,) if change.source else ())):
+            if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
+                raise ChangesError(f"{path!r} is not a plain path", kind=Kind.INVALID)
+        key = (change.target, change.path)
+        if key in seen or change.target not in changes.targets:
+            raise ChangesError(f"{change.where!r} is told twice or nowhere", kind=Kind.INVALID)
+        seen.add(key)
+
+
+def is_hidden(where: str, hidden: Collection[str]) -> bool:
+    """Whether a path is one of these or lies below one."""
+    return any(where == one or where.startswith(f"{one}/") for one in hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """Something that comes to a path."""
+
+    change: Change
+    was: State | None
+    new: State
+    link_to: str | None = None
+    in_place: bool = False
+
+    @property
+    def replaces_folder(self) -> bool:
+        return self.was is not None and self.was.type is FileType.FOLDER
+
+
+class _Target:
+    """The changes of one target against its folder."""
+
+    def __init__(self, request: Request, target: str, tree: Tree):
+        self._request, self._target, self._tree = request, target, tree
+        self.skipped: list[tuple[Change, str]] = []
+        self.conflicts: list[tuple[Change, str]] = []
+        self._placing: dict[str, _Placing] = {}
+        self._going: dict[str, tuple[Change, State]] = {}
+        self._attributes: dict[str, tuple[State, State]] = {}  # of folders that stay folders
+        self._done: dict[str, Change] = {}
+        self._folders: dict[str, bool] = {}  # whether the host has a folder there
+        self._staying: set[str] = set()  # what is left out on purpose, and every folder above it
+        own = [change for change in request.chosen if change.target == target]
+        for change in sorted(own, key=lambda change: change.path.split("/")):
+            self._consider(change)
+        self._keep_what_is_not_empty()
+
+    # What each change means
+
+    def _consider(self, change: Change) -> None:
+        reason = self._refusal(change)
+        if reason is not None:
+            self._skip(change, reason)
+            return
+        if change.kind is ChangeKind.RENAMED and not self._take_source(change):
+            return
+        if change.new is None:
+            was = self._tree.state(change.path)
+            if was is not None and not self._as_seen(change.old, was):
+                self.conflicts.append((change, "the host has changed it since it was looked at"))
+                return
+            if was is not None:
+                self._going[change.path] = (change, was)
+        elif not self._place(change, change.new):
+            if change.kind is ChangeKind.RENAMED:
+                self._going.pop(change.source or "", None)
+            return
+        self._done[change.path] = change
+
+    def _skip(self, change: Change, reason: str) -> None:
+        self.skipped.append((change, reason))
+        for path in change.paths:
+            above = path
+            while above and above not in self._staying:
+                self._staying.add(above)
+                above = above.rpartition("/")[0]
+
+    def _refusal(self, change: Change) -> str | None:
+        """Why a change cannot be made at all."""
+        told = self._request.left_out.get((change.target, change.path))
+        if told is not None:
+            return told
+        for path in change.paths:
+            if is_hidden(f"{self._target}/{path}".rstrip("/"), self._request.changes.hidden):
+                return "the policy hid this path from the sandbox"
+        if change.new is not None and change.new.type is FileType.DEVICE:
+            return "device nodes are not made"
+        if not change.path and (change.new is None or change.new.type is not FileType.FOLDER):
+            return "the target itself stays a folder"
+        return None
+
+    def _take_source(self, change: Change) -> bool:
+        """The old name of something renamed goes, unless something else came there."""
+        source = change.source or ""
+        was = self._tree.state(source)
+        if not self._request.overwrite and (was is None or not self._as_seen(change.old, was)):
+            reason = f"the host has changed {source} since it was looked at"
+            self.conflicts.append((change, reason))
+            return False
+        if was is not None and was.type is not FileType.FOLDER and source not in self._placing:
+            self._going[source] = (change, was)
+        return True
+
+    def _place(self, change: Change, new: State) -> bool:
+        above = change.path.rpartition("/")[0]
+        if change.path and not self._is_folder(above):
+            reason = f"there is no folder {above} to put it in"
+            if above in self._staying or self._request.overwrite:
+                self._skip(change, reason)
+            else:
+                self.conflicts.append((change, reason))
+            return False
+        was = self._tree.state(change.path)
+        seen = None if change.kind is ChangeKind.RENAMED else change.old
+        if not self._as_seen(seen, was):
+            what = f"put a {was.type} there" if was and not seen else "changed it"
+            self.conflicts.append((change, f"the host has {what} since it was looked at"))
+            return False
+        partial = self._request.partial.get((change.target, change.path))
+        if partial is not None:
+            new = partial.state
+        both = was is not None and was.type is new.type
+        if new.type is FileType.FOLDER:
+            if both and was is not None:
+                self._attributes[change.path] = (was, new)
+            else:
+                self._placing[change.path] = _Placing(change, was, new)
+            self._folders[change.path] = True
+            return True
+        # In place it would change every name of the file, and the sandbox changed one.
+        alone = both and was is not None and (was.type is not FileType.FILE or was.links == 1)
+        in_place = change.kind is ChangeKind.MODE and alone and new.type is not FileType.LINK
+        link_to = change.source if change.kind is ChangeKind.HARD_LINK and not partial else None
+        self._placing[change.path] = _Placing(change, was, new, link_to, in_place)
+        self._folders[change.path] = False
+        return True
+
+    def _is_folder(self, path: str) -> bool:
+        known = self._folders.get(path)
+        if known is None:
+            state = self._tree.state(path)
+            known = self._folders[path] = state is not None and state.type is FileType.FOLDER
+        return known
+
+    def _as_seen(self, seen: State | None, host: State | None) -> bool:
+        """Whether the host still has what the reviewer saw, or nobody minds."""
+        if self._request.overwrite or seen is None or host is None:
+            return self._request.overwrite or seen is host
+        if seen.type is FileType.FOLDER and host.type is FileType.FOLDER:
+            return seen.looks_like(host)  # its ctime moves with every entry
+        return seen.same_thing(host)
+
+    def _keep_what_is_not_empty(self) -> None:
+        """A folder goes only if everything in it does: what the host has put there stays."""
+        leaving = {path for path, (_, was) in self._going.items() if was.type is FileType.FOLDER}
+        leaving |= {path for path, placing in self._placing.items() if placing.replaces_folder}
+        for path in sorted(leaving, key=lambda path: path.split("/"), reverse=True):
+            stay = sorted(
+                name for name in self._tree.names(path) if f"{path}/{name}" not in self._going
+            )
+            if not stay:
+                continue
+            going = self._going.pop(path, None)
+            change = going[0] if going is not None else self._placing.pop(path).change
+            del self._done[change.path]
+            reason = f"it still holds {stay[0]}, which stays"
+            if self._request.overwrite or all(self._stays_on_purpose(path, one) for one in stay):
+                self._skip(change, reason)
+            else:
+                self.conflicts.append((change, reason))
+
+    def _stays_on_purpose(self, folder: str, name: str) -> bool:
+        path = f"{folder}/{name}"
+        hidden = self._request.changes.hidden
+        return path in self._staying or is_hidden(f"{self._target}/{path}", hidden)
+
+    # The result
+
+    def changed(self) -> list[Change]:
+        """The changes that are part of the plan."""
+        return list(self._done.values())
+
+    def moves(self) -> Iterator[tuple[Change, Move]]:
+        """All moves in their order; what needs room comes first, what takes away later."""
+        linked: list[_Placing] = []
+        late: list[_Placing] = []
+        in_place: list[_Placing] = []
+        for path, placing in self._placing.items():
+            if placing.link_to is not None and self._can_link(placing, placing.link_to):
+                linked.append(placing)
+            elif placing.replaces_folder:
+                late.append(replace(placing, link_to=None))
+            elif placing.in_place:
+                in_place.append(placing)
+            else:
+                yield placing.change, Move(0, 0, path, placing.was, placing.new)
+        for path in sorted(self._going, key=lambda path: path.split("/"), reverse=True):
+            change, was = self._going[path]
+            yield change, Move(0, 0, path, was, None)
+        for one in (*late, *linked, *in_place):
+            move = Move(0, 0, one.change.path, one.was, one.new, one.link_to, one.in_place)
+            yield one.change, move
+
+    def _can_link(self, placing: _Placing, source: str) -> bool:
+        """Whether the other name will be, or is, the very same file as the sandbox had."""
+        if is_hidden(f"{self._target}/{source}", self._request.changes.hidden):
+            return False
+        other = self._placing.get(source)
+        if other is not None:
+            same = (other.new.device, other.new.inode) == (placing.new.device, placing.new.inode)
+            return same and other.link_to is None and other.new.type is FileType.FILE
+        if source in self._going:
+            return False
+        host = self._tree.state(source)
+        if host is None or host.size != placing.new.size or not host.looks_like(placing.new):
+            return False
+        try:
+            with (
+                self._tree.open(source) as ours,
+                self._request.changes.contents.open_new(placing.change) as theirs,
+            ):
+                return same_contents(ours, theirs)
+        except OSError:
+            return False
+
+    def folder_notes(self) -> Iterator[Folder]:
+        """Every folder that is touched, with what it gets in the end; parents first."""
+        partial = self._incomplete()
+        times = self._request.chosen.folder_times
+        notes: dict[str, Folder] = {}
+        for path, (_, was) in self._going.items():
+            if was.type is FileType.FOLDER:
+                notes[path] = Folder(0, path, was, None)
+        for path, placing in self._placing.items():
+            if placing.replaces_folder:
+                notes[path] = Folder(0, path, placing.was, None)
+            elif placing.new.type is FileType.FOLDER:
+                time = None if path in partial else placing.new.mtime_ns
+                notes[path] = Folder(0, path, None, placing.new, time)
+        for path, (was, new) in self._attributes.items():
+            time = None if path in partial else new.mtime_ns
+            notes[path] = Folder(0, path, was, new, time)
+        for path in self._touched():
+            if path not in notes:
+                state = self._tree.state(path)
+                if state is not None and state.type is FileType.FOLDER:
+                    where = f"{self._target}/{path}" if path else self._target
+                    time = None if path in partial else times.get(where)
+                    notes[path] = Folder(0, path, state, None, time)
+        for path in sorted(notes, key=lambda path: path.split("/") if path else []):
+            yield replace(notes[path], settled=self._is_settled(notes[path]))
+
+    def _is_settled(self, note: Folder) -> bool:
+        """Whether nobody but podbot has changed a folder itself since the sandbox started."""
+        was, changes = note.was, self._request.changes
+        where = f"{self._target}/{note.path}" if note.path else self._target
+        # An entry that comes or goes sets both times alike; a change of mode sets one.
+        return (
+            was is None
+            or was.ctime_ns <= changes.since_ns
+            or was.ctime_ns == was.mtime_ns
+            or changes.known.get(where) == was.identity
+        )
+
+    def _touched(self) -> set[str]:
+        """Folders whose entries change, and those that only get another time."""
+        found = {path.rpartition("/")[0] for path in self._going}
+        found |= {path.rpartition("/")[0] for path, p in self._placing.items() if not p.in_place}
+        for where in self._request.chosen.folder_times:
+            inside = where == self._target or where.startswith(f"{self._target}/")
+            if inside and not is_hidden(where, self._request.changes.hidden):
+                found.add(where[len(self._target) + 1 :])
+        return found
+
+    def _incomplete(self) -> set[str]:
+        """Folders of which some change is left out: their time stays what comes by itself."""
+        taken = self._done.keys()
+        return {
+            path.rpartition("/")[0]
+            for change in self._request.changes
+            if change.target == self._target and change.path not in taken
+            for path in change.paths
+            if path
+        }

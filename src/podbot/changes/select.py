@@ -1,0 +1,160 @@
+"""Which of the changes are meant: by path, by folder, by glob.
+
+A pattern is a path relative to a target, an absolute host path, or a glob in either: ``*`` stays
+within a segment, ``**`` crosses them, case counts. A folder stands for all that is below it. Only
+chooses among changes that are there; reads and writes nothing.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from podbot.changes.model import Change, ChangeSet, FileType
+from podbot.errors import ChangesError, Kind
+
+ANY_DEPTH = "**"
+_MAGIC = re.compile(r"[*?\[]")
+
+
+def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
+    """The changes that any pattern means, with the new folders they need; all for no pattern.
+
+    Raises `ChangesError` (kind ``nothing_selected``) for a pattern that means none of them.
+    """
+    if not patterns:
+        return changes
+    wanted = [_Pattern.of(text) for text in patterns]
+    missed = dict.fromkeys(patterns)
+    chosen: set[tuple[str, str]] = set()
+    for change in changes:
+        for pattern in wanted:
+            if any(pattern.means(change.target, path) for path in change.paths):
+                chosen.add((change.target, change.path))
+                missed.pop(pattern.text, None)
+    if missed:
+        raise ChangesError(
+            "no change matches " + ", ".join(f"{text!r}" for text in missed),
+            kind=Kind.NOTHING_SELECTED,
+            remedy="name a path relative to the target, an absolute path, or a glob such as"
+            " 'src/**/*.py' (quoted, so that the shell leaves it alone)",
+        )
+    _add_new_folders(changes, chosen)
+    return replace(
+        changes,
+        changes=tuple(each for each in changes if (each.target, each.path) in chosen),
+        folder_times=_complete_folders(changes, chosen, wanted),
+    )
+
+
+def is_new_folder(change: Change) -> bool:
+    """Whether a folder comes to be where none was: what lies in it needs it."""
+    return (
+        change.new is not None
+        and change.new.type is FileType.FOLDER
+        and (change.old is None or change.old.type is not FileType.FOLDER)
+    )
+
+
+def folder_of(where: str) -> str:
+    """The absolute path of the folder something lies in."""
+    return where.rpartition("/")[0] or "/"
+
+
+def _add_new_folders(changes: ChangeSet, chosen: set[tuple[str, str]]) -> None:
+    new = {(each.target, each.path) for each in changes if is_new_folder(each)}
+    gone = {(each.target, each.path) for each in changes if each.new is None}
+    for target, path in list(chosen - gone):
+        above = path
+        while above:
+            above = above.rpartition("/")[0]
+            if (target, above) in new:
+                chosen.add((target, above))
+
+
+def _complete_folders(
+    changes: ChangeSet, chosen: Collection[tuple[str, str]], wanted: Sequence[_Pattern]
+) -> dict[str, int]:
+    """The times of folders of which nothing was left out: only those are as the sandbox saw."""
+    partial: set[str] = set()
+    touched: set[str] = set()
+    for change in changes:
+        taken = (change.target, change.path) in chosen
+        for path in change.paths:
+            if path:
+                folder = folder_of(f"{change.target}/{path}")
+                touched.add(folder)
+                if not taken:
+                    partial.add(folder)
+
+    def is_named(where: str) -> bool:
+        for target in changes.targets:
+            if where == target or where.startswith(f"{target}/"):
+                path = where[len(target) + 1 :]
+                return any(pattern.means(target, path) for pattern in wanted)
+        return False
+
+    return {
+        where: time
+        for where, time in changes.folder_times.items()
+        if where not in partial and (where in touched or is_named(where))
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    text: str
+    plain: str
+    parts: tuple[Callable[[str], object] | None, ...]
+
+    @classmethod
+    def of(cls, text: str) -> _Pattern:
+        plain = posixpath.normpath(text) if text else "."
+        if plain.startswith("//"):
+            plain = plain[1:]  # POSIX lets exactly two slashes mean something else
+        parts: list[Callable[[str], object] | None] = []
+        if _MAGIC.search(plain):
+            for part in plain.strip("/").split("/"):
+                if part == ANY_DEPTH:
+                    parts.append(None)
+                else:
+                    # Its stars do not backtrack: a hostile name cannot make this slow.
+                    parts.append(re.compile(fnmatch.translate(part)).match)
+        return cls(text, plain, tuple(parts))
+
+    def means(self, target: str, path: str) -> bool:
+        """Whether this is the path, a folder above it, or a glob of either."""
+        full = f"{target}/{path}" if path else target
+        subject = full if self.plain.startswith("/") else path
+        if self.plain in (".", "/"):
+            return True
+        if subject == self.plain or subject.startswith(f"{self.plain}/"):
+            return True
+        return bool(self.parts) and self._globs(subject.strip("/"))
+
+    def _globs(self, path: str) -> bool:
+        """Whether the parts fit the path or a folder above it, by walking both at once."""
+        end = len(self.parts)
+        at = self._past_any(0)
+        for segment in path.split("/"):
+            if end in at:
+                break
+            after: set[int] = set()
+            for place in at:
+                part = self.parts[place]
+                if part is None:
+                    after.add(place)
+                elif part(segment):
+                    after |= self._past_any(place + 1)
+            at = after
+        return end in at
+
+    def _past_any(self, place: int) -> set[int]:
+        places = {place}
+        while place < len(self.parts) and self.parts[place] is None:
+            place += 1
+            places.add(place)
+        return places

@@ -1,0 +1,238 @@
+"""Undoing an application: the host gets back, bit for bit, what it had.
+
+Refused as a whole, before anything is touched, where the host moved on since. What was replaced is
+taken from the journal's store; an undo that is interrupted is completed by whoever comes next.
+Writes only what an application wrote.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from podbot.changes import journal, recovery
+from podbot.changes.forward import Result
+from podbot.changes.journal import Journal
+from podbot.changes.model import FileType, State
+from podbot.changes.moves import Folder, Move
+from podbot.changes.site import Site
+from podbot.changes.text import shown_name
+from podbot.errors import ChangesError, Kind
+
+LISTED = 20
+"""How many paths an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What was undone: the application, and the absolute paths that are as they were before.
+
+    ``recovered`` says what an earlier interruption left to be healed first.
+    """
+
+    id: str
+    restored: tuple[str, ...]
+    recovered: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One application of changes to the host, as a list shows it.
+
+    ``left`` are things that could not be taken back when it was undone, each with the reason.
+    """
+
+    id: str
+    layer_id: str
+    when: float
+    paths: int
+    undone: bool
+    left: tuple[str, ...] = ()
+
+
+def undo(journal_or_layer_id: str) -> Undone:
+    """Undo an application, or the latest of a layer that is not undone yet.
+
+    Raises `ChangesError`: ``nothing_to_undo``; ``undo_refused`` where the host moved on since,
+    naming the files; ``disk_full`` and ``apply_failed`` if it cannot be done; ``in_use``.
+    """
+    with journal.locked():
+        recovered = tuple(recovery.heal())
+        own = _latest(journal_or_layer_id)
+        plan = own.read()
+        with recovery.opened(plan) as site:
+            check = _Check(site, recovery.result_of(own))
+            check.refuse_if_moved_on()
+            check.refuse_if_no_room()
+            own.mark(journal.UNDOING, {"natural": check.natural(), "modes": check.modes()})
+            outcome = recovery.undo_on(own, site)
+    if outcome.left or outcome.failed:
+        raise ChangesError(
+            f"not all could be undone:\n{_listed([*outcome.left, *outcome.failed])}",
+            kind=Kind.APPLY_FAILED,
+            remedy="put it right; what failed is tried again by the next apply or undo",
+        )
+    return Undone(own.id, tuple(plan.where(move) for move in plan.moves), recovered)
+
+
+def applications(layer_id: str) -> list[Application]:
+    """What was applied from a layer, oldest first."""
+    found = []
+    for own in journal.of_layer(layer_id):
+        if not own.marked(journal.DONE):
+            continue
+        plan = own.read()
+        facts = own.facts(journal.UNDONE)
+        left = facts.get("left", ()) if isinstance(facts, dict) else ()
+        found.append(
+            Application(
+                own.id, layer_id, plan.created, len(plan.moves), facts is not None, tuple(left)
+            )
+        )
+    return found
+
+
+def forget(layer_id: str) -> None:
+    """Remove the journals of a layer and all they kept: what was applied is applied for good."""
+    with journal.locked():
+        recovery.heal()
+        for own in journal.of_layer(layer_id):
+            if own.marked(journal.UNDONE) or (
+                own.marked(journal.DONE) and not own.marked(journal.UNDOING)
+            ):
+                own.remove()
+
+
+def _latest(name: str) -> Journal:
+    candidates = [own for own in journal.found() if name in (own.id, own.layer_id)]
+    for own in reversed(candidates):
+        if own.marked(journal.DONE) and not own.marked(journal.UNDONE):
+            return own
+    raise ChangesError(
+        f"nothing that was applied from {name!r} is left to undo",
+        kind=Kind.NOTHING_TO_UNDO,
+        remedy="`podbot changes list` says what was applied",
+    )
+
+
+def _listed(lines: list[str]) -> str:
+    shown = [f"  {line}" for line in lines[:LISTED]]
+    if len(lines) > LISTED:
+        shown.append(f"  … and {len(lines) - LISTED} more")
+    return "\n".join(shown)
+
+
+class _Check:
+    """An application against the host as it is now."""
+
+    def __init__(self, site: Site, result: Result):
+        self._site, self._plan, self._result = site, site.plan, result
+        self._brought = {(m.target, m.path) for m in self._plan.moves if m.new is not None}
+        self._returning = {
+            (m.target, m.path)
+            for m in self._plan.moves
+            if m.was is not None and m.was.type is FileType.FOLDER
+        }
+
+    def refuse_if_moved_on(self) -> None:
+        """Raise if anything is not as the application left it."""
+        entries: list[tuple[Move | Folder, str]] = [*self._moves(), *self._folders()]
+        found = [f"{shown_name(self._plan.where(entry))}: {reason}" for entry, reason in entries]
+        if found:
+            raise ChangesError(
+                f"the host moved on since these changes were applied:\n{_listed(found)}",
+                kind=Kind.UNDO_REFUSED,
+                remedy="undo what was done to them since, or go on by hand",
+            )
+
+    def _moves(self) -> Iterator[tuple[Move, str]]:
+        for move in self._plan.moves:
+            reason = self._reason(move)
+            if reason is not None:
+                yield move, reason
+
+    def _reason(self, move: Move) -> str | None:
+        try:
+            facts = self._site.tree(move).facts(move.path)
+            above = self._site.tree(move).facts(move.path.rpartition("/")[0])
+        except OSError as error:
+            return f"it cannot be reached: {error.strerror}"
+        after = self._result.after.get(move.number)
+        if after is None and facts is not None:
+            return "something was put there since"
+        if after is not None and facts is None:
+            return "it was removed since"
+        key = (move.target, move.path.rpartition("/")[0])
+        if above is None and key not in self._returning:
+            return "its folder was removed since"
+        if after is not None and facts is not None:
+            now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
+            if after.type is FileType.FOLDER:  # its ctime moves with every entry
+                now = (facts.st_dev, facts.st_ino, after.ctime_ns)
+            if now != after.identity:
+                return "it was changed since"
+        was = move.was
+        needs = was is not None and was.type is not FileType.FOLDER and not move.in_place
+        if needs and not self._site.has_kept(move):
+            return "what was there before is not in the store any more"
+        return None
+
+    def _folders(self) -> Iterator[tuple[Folder, str]]:
+        for note, after in self._notes():
+            tree = self._site.tree(note)
+            if note.was is None:
+                prefix = f"{note.path}/" if note.path else ""
+                for name in sorted(tree.names(note.path)):
+                    if (note.target, prefix + name) not in self._brought:
+                        yield note, f"{shown_name(name)} was put into it since"
+            if note.new is not None:
+                now = tree.state(note.path)
+                if now is None or not now.looks_like(after):
+                    yield note, "its mode or attributes were changed since"
+
+    def _notes(self) -> Iterator[tuple[Folder, State]]:
+        """Folders that were there after the application and still are."""
+        for note, after in zip(self._plan.folders, self._result.folders, strict=True):
+            if after is None or after.type is not FileType.FOLDER:
+                continue
+            try:
+                facts = self._site.tree(note).facts(note.path)
+            except OSError:
+                continue  # told for what is in it
+            if facts is not None and (facts.st_dev, facts.st_ino) == (after.device, after.inode):
+                yield note, after
+
+    def refuse_if_no_room(self) -> None:
+        """Raise if what must be copied back does not fit."""
+        for index, place in enumerate(self._plan.places):
+            needed = self._site.kept_elsewhere(index)
+            if needed:
+                room = os.statvfs(place.path)
+                if room.f_bavail * room.f_frsize < needed:
+                    raise ChangesError(
+                        f"there is no room to undo: {place.path} needs {needed} bytes",
+                        kind=Kind.DISK_FULL,
+                        remedy="make room and try again",
+                    )
+
+    def natural(self) -> list[tuple[int, str]]:
+        """Folders that others put something into since: their time stays what it is."""
+        return [
+            (note.target, note.path)
+            for note, after in self._notes()
+            if note.was is not None and self._now(note).st_mtime_ns != after.mtime_ns
+        ]
+
+    def modes(self) -> list[tuple[int, str, int]]:
+        """Folders whose mode was not the plan's business, and was changed since."""
+        return [
+            (note.target, note.path, self._now(note).st_mode & 0o7777)
+            for note, after in self._notes()
+            if note.was is not None
+            and note.new is None
+            and self._now(note).st_mode & 0o7777 != after.mode
+        ]
+
+    def _now(self, note: Folder) -> os.stat_result:
+        return os.fstat(self._site.tree(note).folder(note.path))
