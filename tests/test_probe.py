@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from podbot.sandbox import probe as probing
+from podbot.sandbox.overlay import ageing
 from podbot.sandbox.probe import Attempt, Finding, overlay_can_run, probe
 
 DOCTOR = "import sys; from podbot.cli import main; sys.exit(main(['doctor', '--json']))"
@@ -279,3 +280,46 @@ def test_without_an_engine_podman_is_advised(
     shutil.copy("/bin/true", tmp_path / "podman")
     assert probing._engine().state == "limited"
     assert "podman.socket" in str(probing._engine().fix)
+
+
+# Whether the host eats kept changes
+
+
+def rules(tmp_path: Path, **files: str) -> tuple[str, ...]:
+    (tmp_path / "tmp.conf").write_text("q /var/tmp 1777 root root 30d\n")
+    for name, text in files.items():
+        (tmp_path / f"{name}.conf").write_text(text)
+    return ("/nonexistent", str(tmp_path))
+
+
+def test_a_host_that_ages_the_layer_folder_is_told(tmp_path: Path) -> None:
+    place = Path("/var/tmp/podbot-1000")
+
+    assert ageing.age(place, rules(tmp_path)) == "30d"
+    assert ageing.age(Path("/var/lib/podbot/layers"), rules(tmp_path)) is None
+    assert ageing.age(place, rules(tmp_path, podbot="x /var/tmp/podbot-*\n")) is None
+
+
+def test_rules_that_do_not_clean_are_none(tmp_path: Path) -> None:
+    place = Path("/var/tmp/podbot-1000")
+    (tmp_path / "tmp.conf").write_text("# q /var/tmp 1777 root root 30d\n\nq /var/tmp - - - -\n")
+    (tmp_path / "notes.txt").write_text("q /var/tmp 1777 root root 1d\n")
+    (tmp_path / "gone.conf").symlink_to("nowhere")
+
+    assert ageing.age(place, (str(tmp_path),)) is None
+
+
+def test_the_doctor_says_which_line_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ageing, "age", lambda folder: "30d")
+
+    finding = by_name(probe())["kept changes"]
+
+    assert finding.state == "missing" and not finding.required
+    assert "30d" in finding.detail
+    assert finding.fix is not None and "tmpfiles.d/podbot.conf" in finding.fix
+
+
+def test_a_layer_folder_that_makes_no_sense_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODBOT_LAYERS", "relative")
+
+    assert by_name(probe())["kept changes"].state == "missing"

@@ -67,6 +67,7 @@ def probe() -> tuple[Finding, ...]:
         _cgroups(),
         _engine(),
         _ripgrep(),
+        _kept_changes(),
     )
 
 
@@ -422,6 +423,26 @@ def _run_helper() -> dict[str, Attempt]:
             return {}
         lines = [json.loads(line) for line in answer.stdout.splitlines()]
     return {line.pop("step"): Attempt(**line) for line in lines}
+
+
+def _kept_changes() -> Finding:
+    """Whether changes that were kept stay until someone decides on them."""
+    from podbot.errors import LaunchError
+    from podbot.sandbox.overlay import ageing, layers
+
+    name = "kept changes"
+    try:
+        folder = layers.place()
+    except LaunchError as error:
+        return Finding(name, "missing", error.message, error.remedy, required=False)
+    age = ageing.age(folder)
+    if age is None:
+        return Finding(
+            name, "found", f"stay in {folder} until you decide on them", None, required=False
+        )
+    detail = f"this host removes what lies unused in {folder} for {age}"
+    fix = f"decide before, or: {ageing.remedy(folder)}"
+    return Finding(name, "missing", detail, fix, required=False)
 
 
 def _layer_parents() -> list[str]:
