@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import changes, commands, files, kernel, lifecycle, scale, search, startup, streams
+from bench import changes, commands, diff, files, kernel, lifecycle, scale, search, startup, streams
 from bench.rows import Absent, Outcome, Row
 from bench.setting import PACKAGES, Setting, tool
 
@@ -49,4 +49,6 @@ ALL = (
     Benchmark("cycle", changes.whole_cycle, needs="git"),
     Benchmark("podman", changes.beside_podman, needs="podman"),
     Benchmark("capture", changes.capture_at_scale),
+    Benchmark("diff", diff.many, needs="git"),
+    Benchmark("diff-hard", diff.hard, needs="git"),
 )

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_capture import changes_of
 from two_folders import Node, Nodes, compare, harvest, plant
 
 from podbot.changes import headers, sides
@@ -62,6 +63,8 @@ def check(old: Nodes, new: Nodes, look: Callable[[ChangeSet], ChangeSet] = detec
 
 NOISE = random.Random(5).randbytes(200_000)
 TEXT = b"".join(b"line %d\n" % number for number in range(40))
+
+PLAIN: Node = ("file", b"a\n")
 
 CASES: dict[str, tuple[Nodes, Nodes]] = {
     "modified": ({b"f": ("file", TEXT)}, {b"f": ("file", TEXT.replace(b"line 7\n", b"x\n"))}),
@@ -265,6 +268,41 @@ def test_targets_are_told_apart_by_their_position() -> None:
         assert harvest(copy) == {b"0/f": ("file", b"2"), b"1/f": ("file", NOISE)}
 
 
+def test_git_makes_of_a_copy_what_a_sandbox_made_of_the_target(target: Path) -> None:
+    old: Nodes = {b"a": ("file", TEXT), b"d/b": ("file", TEXT), b"d/c": ("link", b"b"), b"e": PLAIN}
+    with two_trees(old, {}) as (_, _, copy):
+        target.rmdir()
+        plant(target, old)
+        script = """
+            mv a moved; echo more >> moved; chmod +x moved; ln moved again
+            rm d/c; ln -s /etc d/c; rm e; mkdir e; head -c 100000 /dev/urandom > e/noise
+            cp d/b 'new\nname "quoted"'; rm d/b
+        """
+        changes = detect(changes_of(target, script))
+        assert {c.kind for c in changes} >= {ChangeKind.RENAMED, ChangeKind.HARD_LINK}
+        assert any("is another name" in line for line in not_in_patch(changes))
+        apply(copy, b"".join(patch(changes)))
+        assert target_with(changes, target) == harvest(copy)
+
+
+def target_with(changes: ChangeSet, target: Path) -> Nodes:
+    """The target as it would be with the changes applied, as git sees it."""
+    result = harvest(target)
+    for change in changes:
+        for path in change.paths:
+            result.pop(os.fsencode(path), None)
+    for change in changes:
+        if change.new is None or headers.git_mode(change.new) is None:
+            continue
+        name = os.fsencode(change.path)
+        if change.new.link is not None:
+            result[name] = ("link", os.fsencode(change.new.link))
+        else:
+            with changes.contents.open_new(change) as file:
+                result[name] = ("program" if change.new.executable else "file", file.read())
+    return result
+
+
 # Names git refuses
 
 
@@ -326,9 +364,6 @@ def lost(make: Callable[[Path, Path], object], old: Nodes, new: Nodes) -> list[s
     with two_trees(old, new) as (before, after, _):
         make(before, after)
         return not_in_patch(compare(before, after))
-
-
-PLAIN: Node = ("file", b"a\n")
 
 
 def test_a_plain_change_loses_nothing() -> None:

@@ -18,8 +18,8 @@ MOST_EDITS = 96
 """How many edits one walk may find; more means looking for unique lines first."""
 STRIDE_EDITS = 24
 """How many edits a walk takes at once where no line is unique."""
-BUDGET = 1_500_000
-"""Steps one comparison may take; a step is some tenths of a microsecond."""
+BUDGET = 1_000_000
+"""Steps one comparison may take; a step is about half a microsecond."""
 MAX_SLIDE = 16
 """How far an edit is moved over equal lines to where a person would have made it."""
 

@@ -78,7 +78,7 @@ def _read(file: BinaryIO, size: int) -> Side:
         data += exactly(file, MAX_BYTES + 1 - len(data))
     if data.find(b"\0", 0, BINARY_CHECK) >= 0:
         return Side(len(data), None, binary=True)
-    if len(data) > MAX_BYTES or data.count(b"\n") > MAX_LINES:
+    if len(data) > MAX_BYTES or (len(data) > MAX_LINES and data.count(b"\n") > MAX_LINES):
         return Side(len(data), None)
     return Side(len(data), data)
 

@@ -25,7 +25,7 @@ _BAD_BYTE = re.compile("[\udc80-\udcff]")
 
 def shown(text: str) -> str:
     """Text with everything unseen spelled out; line ends and tabs stay."""
-    if text.isprintable() and not _UNSEEN.search(text):
+    if _is_plain(text):
         return text
     text = _LATIN.sub(_by_number, text)
     text = _BAD_BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
@@ -41,11 +41,14 @@ def shown_lines(lines: Iterable[bytes]) -> Iterator[str]:
     """Lines of a file, each without its line end."""
     text = b"\n".join(lines).decode("utf-8", "surrogateescape")
     # Line by line only if one of them needs it, which is rare.
-    plain = text.replace("\n", "").replace("\t", "")
-    if plain.isprintable() and not _UNSEEN.search(plain):
+    if _is_plain(text.replace("\n", "").replace("\t", "")):
         yield from text.split("\n")
     else:
         yield from map(shown, text.split("\n"))
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or not _UNSEEN.search(text))
 
 
 def _by_number(match: re.Match[str]) -> str:
