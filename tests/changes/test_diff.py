@@ -281,6 +281,18 @@ def test_a_large_file_that_was_moved_is_compared_without_holding_it(
         assert (found.similarity, found.hunks) == (similarity, ())
         assert found.note == "large, 200 → 200 bytes"
 
+    class Vanishing(InMemory):
+        opened = 0
+
+        def open_old(self, change: Change) -> BinaryIO:
+            self.opened += 1
+            if self.opened > 1:
+                raise FileNotFoundError
+            return super().open_old(change)
+
+    contents = Vanishing(b"x" * 200, b"x" * 200)
+    assert diff(ChangeSet(("/t",), (change,), contents, 0), change).similarity == 0
+
 
 def test_names_begin_with_the_position_of_the_target_if_there_are_several() -> None:
     change = Change(ChangeKind.ADDED, "/two", "f", None, state())

@@ -218,6 +218,21 @@ def test_a_file_that_cannot_be_read_stops_the_patch() -> None:
         assert error.value.kind is Kind.IO
         assert "/f cannot be read" in error.value.message
 
+    class Vanishing:
+        opened = 0
+
+        def open_old(self, change: Change) -> BinaryIO:
+            raise FileNotFoundError
+
+        def open_new(self, change: Change) -> BinaryIO:
+            self.opened += 1
+            if self.opened > 1:
+                raise FileNotFoundError(2, "gone")
+            return io.BytesIO(b"\0")
+
+    with pytest.raises(ChangesError, match="/f cannot be read: gone"):
+        list(patch(replace(changes, contents=Vanishing())))
+
 
 def test_a_file_that_changes_while_it_is_read_stops_the_patch() -> None:
     class Moving:
@@ -355,6 +370,20 @@ def test_a_file_moved_out_of_a_refused_place_is_simply_new() -> None:
         assert [change.kind for change in changes if change.path == "a"] == [ChangeKind.RENAMED]
         apply(copy, b"".join(patch(changes)))
         assert harvest(copy) == {**old, b"a": ("file", TEXT)}
+
+
+def test_what_is_too_large_for_git_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "MAX_SIZE", 1000)
+    large = ("file", NOISE[:1001])
+    old: Nodes = {b"a": PLAIN, b"b": large, b"c": large, b"d": PLAIN, b"m": large}
+    new: Nodes = {b"a": large, b"b": PLAIN, b"d": ("file", b"d"), b"m": ("program", large[1])}
+    with two_trees(old, new) as (before, after, copy):
+        changes = compare(before, after)
+        apply(copy, b"".join(patch(changes)))
+        assert harvest(copy) == {**old, b"d": new[b"d"], b"m": new[b"m"]}
+        assert not_in_patch(changes) == [
+            f"{name}: too large for git: left out" for name in ("a", "b", "c")
+        ]
 
 
 # What a patch cannot carry

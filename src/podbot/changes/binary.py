@@ -28,19 +28,21 @@ _BLOCK = _LINE * 1024
 
 def blob_id(data: bytes) -> str:
     """The name git gives to contents that are in memory."""
-    return _hash(len(data), data)
+    digest = _digest(len(data))
+    digest.update(data)
+    return digest.hexdigest()
 
 
-def _hash(size: int, data: bytes = b"") -> str:
+def _digest(size: int) -> hashlib._Hash:
     # Git's names, which protect nothing here.
-    return hashlib.sha1(b"blob %d\0" % size + data, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
 
 def file_id(file: BinaryIO) -> tuple[str, int]:
     """The name git gives to an open file's contents, and their size."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    digest = _digest(size)
     read = 0
     while chunk := file.read(CHUNK):
         digest.update(chunk)
@@ -54,7 +56,7 @@ def literal(file: BinaryIO, blob: str, size: int) -> Iterator[bytes]:
     """A file as one half of a binary patch. It must be what `file_id` said of it."""
     yield b"literal %d\n" % size
     file.seek(0)
-    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    digest = _digest(size)
     packer = zlib.compressobj()
     waiting = b""
     while chunk := file.read(CHUNK):

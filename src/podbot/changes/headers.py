@@ -12,8 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+from podbot.changes.text import shown_name
 
 NULL = "/dev/null"
+
+MAX_SIZE = 512 * 1024 * 1024
+"""The largest file in a patch: git holds all of it at once, and fails at 2 GiB and with patches of
+1 GiB."""
 
 Spelling = Callable[[str], str]
 """How a name is written down."""
@@ -67,11 +72,31 @@ def git_mode(state: State | None) -> str | None:
     return None
 
 
-def is_refused(path: str, state: State | None) -> bool:
-    """Whether git would refuse to write this name."""
-    if state is not None and state.type is FileType.LINK and _REFUSED_LINK.search(path):
-        return True
-    return _REFUSED.search(path) is not None
+def refusal(change: Change, old: bool) -> str | None:
+    """Why git would not take one side of a change, and with it the whole patch."""
+    state = change.old if old else change.new
+    if state is None:
+        return None
+    path = change.path
+    if old and change.kind is ChangeKind.RENAMED and change.source is not None:
+        path = change.source
+    is_link = state.type is FileType.LINK
+    if _REFUSED.search(path) or (is_link and _REFUSED_LINK.search(path)):
+        return f"{shown_name(path)} is not a name git writes: left out"
+    # Both sides of what is too large: half of it would be another change.
+    if change.kind is not ChangeKind.MODE and max(_size(change.old), _size(change.new)) > MAX_SIZE:
+        return "too large for git: left out"
+    return None
+
+
+def is_carried(change: Change, old: bool) -> bool:
+    """Whether one side of a change is something that git knows and takes."""
+    state = change.old if old else change.new
+    return git_mode(state) is not None and refusal(change, old) is None
+
+
+def _size(state: State | None) -> int:
+    return state.size if state is not None and state.type is FileType.FILE else 0
 
 
 def quoted(name: str) -> str:

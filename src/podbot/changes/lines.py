@@ -219,8 +219,6 @@ class _Comparison:
             if reach[k] <= height and reach[k] - k <= width
         ]
         end = max(ends, key=sum, default=(0, 0))
-        if end == (0, 0):
-            return [], (height, width)
         return _retrace(trace, end), end
 
 

@@ -30,8 +30,8 @@ def not_in_patch(changes: ChangeSet) -> list[str]:
         place = (change.target, change.path)
         if change in in_the_way:
             what = ["cannot take the place of a folder that holds what git does not see"]
-        elif refused := _refused(change):
-            what = [f"{shown_name(refused)} is not a name git writes: left out"]
+        elif refusal := _refusal(change):
+            what = [refusal]
         elif change.type in (FileType.FILE, FileType.LINK):
             what = _lost_of_file(change)
         elif change.type is FileType.FOLDER:
@@ -64,7 +64,7 @@ def blocked(changes: Sequence[Change]) -> set[Change]:
         for change in changes
         if change.old is not None
         and (
-            _refused(change) is not None
+            _refusal(change) is not None
             or (change.old.type not in (FileType.FILE, FileType.LINK, FileType.FOLDER))
             or (
                 change.old.type is FileType.FOLDER
@@ -79,12 +79,8 @@ def blocked(changes: Sequence[Change]) -> set[Change]:
 def _carried(changes: Iterable[Change], old: bool) -> Iterator[Place]:
     """Files and links of one side that git writes or removes."""
     for change in changes:
-        state = change.old if old else change.new
-        path = change.path
-        if old and change.kind is ChangeKind.RENAMED and change.source is not None:
-            path = change.source
-        if headers.git_mode(state) is not None and not headers.is_refused(path, state):
-            yield change.target, path
+        if headers.is_carried(change, old):
+            yield change.target, change.paths[0] if old else change.path
 
 
 def _folders_above(places: Iterable[Place]) -> set[Place]:
@@ -97,13 +93,8 @@ def _folders_above(places: Iterable[Place]) -> set[Place]:
     return found
 
 
-def _refused(change: Change) -> str | None:
-    """The name git would not write, if there is one."""
-    source = change.source if change.kind is ChangeKind.RENAMED else None
-    for path, state in ((change.path, change.new), (source or change.path, change.old)):
-        if state is not None and headers.is_refused(path, state):
-            return path
-    return None
+def _refusal(change: Change) -> str | None:
+    return headers.refusal(change, old=False) or headers.refusal(change, old=True)
 
 
 def _lost_of_folder(change: Change, has_files: bool) -> list[str]:

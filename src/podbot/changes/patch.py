@@ -45,12 +45,11 @@ def patch(changes: ChangeSet, only: Sequence[Change] | None = None) -> Iterator[
 
 def _parts(change: Change, is_blocked: bool) -> list[Change]:
     """A change as git has it: what becomes of another type is deleted and made anew."""
-    old, new = headers.git_mode(change.old), headers.git_mode(change.new)
-    renamed = change.kind is ChangeKind.RENAMED and change.source is not None
-    source = change.source if renamed and change.source is not None else change.path
-    keep_old = old is not None and not headers.is_refused(source, change.old)
-    keep_new = new is not None and not headers.is_refused(change.path, change.new)
-    keep_new = keep_new and not is_blocked
+    source = change.path
+    if change.kind is ChangeKind.RENAMED and change.source is not None:
+        source = change.source
+    keep_old = headers.is_carried(change, old=True)
+    keep_new = headers.is_carried(change, old=False) and not is_blocked
     if keep_old and keep_new and change.old and change.new and change.old.type is change.new.type:
         return [change]
     gone = replace(change, kind=ChangeKind.DELETED, path=source, new=None, source=None)
