@@ -1,13 +1,14 @@
 """What the commands and the menu after a run both do with changes: apply, save, discard, undo.
 
-Each does the work through the library and gives back what a person or program is to be told; none
-prints or asks. Errors that a person can get past say how on the command line.
+Each does the work through the library and gives back what is to be told. None prints or asks, but
+for news of an earlier crash. Errors that a person can get past say how on the command line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -43,10 +44,11 @@ class Saved:
 
 
 def heal() -> None:
-    """Put right what a crash left half done, before anything is written."""
-    from podbot.changes import journal
+    """Put right what a crash left half done, before anything is read or written; says so."""
+    from podbot.changes.recovery import recover
 
-    journal.recover()
+    for line in recover():
+        print(f"podbot: {look.message(line)}", file=sys.stderr)
 
 
 def refuse_live(entry: Entry, doing: str) -> None:
@@ -132,7 +134,6 @@ def discard(entry: Entry) -> None:
     from podbot.changes import records, undo
 
     refuse_live(entry, "discarded")
-    heal()  # an application that was broken off needs the layer's journal
     if entry.layer is not None:
         with Progress("removing"):
             entry.layer.discard()
@@ -145,7 +146,6 @@ def undo(entry: Entry) -> Undone:
     from podbot.changes import undo
 
     refuse_live(entry, "undone")
-    heal()
     with Progress("undoing"):
         return undo.undo(entry.id)
 

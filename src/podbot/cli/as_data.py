@@ -93,6 +93,15 @@ def entry(entry: Entry) -> dict[str, object]:
         **past(record.past),
         "backend": record.backend,
         "network": record.network,
+    }
+
+
+def surroundings(entry: Entry) -> dict[str, object]:
+    """What is known of the sandbox of a run, and of the runs it went on from."""
+    record = entry.record
+    if record is None:
+        return {}
+    return {
         "guarantees": [
             {"name": each.name, "enforced": each.enforced, "by": each.by}
             for each in record.guarantees
@@ -204,13 +213,19 @@ def _hunk(hunk: Hunk) -> dict[str, object]:
 
 def application(each: Application) -> dict[str, object]:
     """One time that changes of a run were applied."""
-    return {"when": each.when, "paths": each.paths, "undone": each.undone}
+    return {
+        "id": each.id,
+        "when": each.when,
+        "paths": each.paths,
+        "undone": each.undone,
+        **texts("left", each.left),
+    }
 
 
 def applied(outcome: Applied) -> dict[str, object]:
     """What was written to the host, and what not."""
     return {
-        "journal": outcome.journal,
+        "application": outcome.id or None,
         "applied": [place(each) for each in outcome.changed],
         "skipped": [{**place(each), **text("reason", why)} for each, why in outcome.skipped],
     }
@@ -218,7 +233,7 @@ def applied(outcome: Applied) -> dict[str, object]:
 
 def undone(outcome: Undone) -> dict[str, object]:
     """What was put back."""
-    return {"journal": outcome.journal, **texts("restored", outcome.restored)}
+    return {"application": outcome.id, **texts("restored", outcome.restored)}
 
 
 def saved(outcome: Saved) -> dict[str, object]:

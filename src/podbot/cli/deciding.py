@@ -65,6 +65,7 @@ def _told(entry: Entry, applied: Applied, json: bool) -> int:
 
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
+    actions.heal()
     entry = records.find(arguments.id)
     undone = actions.undo(entry)
     if arguments.json:
@@ -103,6 +104,7 @@ def load(arguments: argparse.Namespace) -> int:
 
 def discard(arguments: argparse.Namespace) -> int:
     """`podbot changes discard`."""
+    actions.heal()
     entry = records.find(arguments.id)
     actions.refuse_live(entry, "discarded")
     if not (arguments.yes or arguments.json) and look.is_terminal(sys.stdin):

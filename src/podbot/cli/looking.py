@@ -47,12 +47,12 @@ def list_runs(arguments: argparse.Namespace) -> int:
 
 
 def _amount(entry: Entry) -> Amount:
-    from podbot.changes.capture import capture
+    from podbot.changes.capture import read
 
     if entry.layer is None:
         return 0, 0
     try:
-        changes = capture(entry.layer)
+        changes = read(entry.layer)
     except (PodbotError, OSError):
         return None  # `show` says why
     return len(changes), sum(change.size for change in changes)
@@ -126,7 +126,7 @@ def _show_lines(
 def _show_data(entry: Entry, applications: Sequence[Application], found: Overview | None) -> None:
     from podbot.changes.diff import diff
 
-    data = as_data.entry(entry)
+    data = as_data.entry(entry) | as_data.surroundings(entry)
     data["applications"] = [as_data.application(each) for each in applications]
     if found is None:
         as_data.show_long(data, "changes", ())

@@ -42,7 +42,7 @@ LETTERS: dict[ChangeKind, tuple[str, Style | None]] = {
 """How a change is marked in a list, and in which colour."""
 
 _SAID = {
-    ChangeKind.MODE: "other mode, owner, time or attributes",
+    ChangeKind.MODE: "changed in mode or time",
     ChangeKind.LINK: "symbolic link",
     ChangeKind.HARD_LINK: "hard link",
     ChangeKind.SPECIAL: "special file",
@@ -182,6 +182,8 @@ def heading(entry: Entry, look_: Look) -> list[str]:
         rows.append(
             ("sandbox", f"{look.name(record.backend)}, network {look.name(record.network)}")
         )
+        open_ = [each for each in record.guarantees if not each.enforced]
+        rows += [("not kept", f"{look.name(each.name)}: {look.name(each.by)}") for each in open_]
         rows += [("note", look.name(note)) for note in record.notes]
     return [f"{look_.paint(look.padded(word, 8), 'title')} {text}" for word, text in rows]
 
@@ -232,6 +234,7 @@ def history(applications: Iterable[Application], look_: Look) -> list[str]:
         text = f"{look.moment(each.when)}, {look.count(each.paths, 'path')}"
         word = "undone" if each.undone else "applied"
         lines.append(f"{look_.paint(look.padded(word, 8), 'title')} {text}")
+        lines += [f"         not taken back: {look.name(why)}" for why in each.left]
     return lines
 
 
@@ -268,20 +271,15 @@ def _conflict(conflict: Conflict, changes: ChangeSet) -> str:
 
 def change_line(change: Change, overview: Overview, diff: FileDiff | None, look_: Look) -> str:
     """One change: its letter, lines, size, name, and what is special about it."""
-    from podbot.changes.states import differences
-
     letter, style = LETTERS[change.kind]
     lines = ""
     if diff is not None and (diff.added or diff.removed):
         lines = f"+{diff.added} -{diff.removed}"
-    amount = look.size(change.size) if change.size or change.type is FileType.FILE else ""
-    if change.new is None:
-        amount = ""
-    marks = []
-    if change.new is not None and change.type is not FileType.LINK:
-        marks += differences(change.old, change.new)
+    is_file = change.new is not None and change.new.type is FileType.FILE
+    amount = look.size(change.size) if is_file else ""
     text = f"{look_.paint(letter, style)}  {lines:<11}  {amount:>8}  "
     text += look_.paint(described(change, overview.changes), style)
+    marks = _marks(change)
     if marks:
         text += f"  ({'; '.join(marks)})"
     flags = overview.flags.get(change.where, ())
@@ -290,6 +288,23 @@ def change_line(change: Change, overview: Overview, diff: FileDiff | None, look_
     if change.where in overview.conflicts:
         text += "  " + look_.paint("! conflict", "danger")
     return text
+
+
+def _marks(change: Change) -> list[str]:
+    """What changed besides the contents."""
+    from podbot.changes.states import WORDS, differences
+
+    old, new = change.old, change.new
+    if new is None:
+        return []
+    if old is not None and old.type is not new.type:
+        return [f"was a {WORDS[old.type]}", *differences(None, new)]
+    marks = differences(old, new)
+    # A diff has a header for the right to run a file; here it is a mark like the others.
+    if old is not None and old.executable != new.executable:
+        marks = [mark for mark in marks if not mark.startswith("mode ")]
+        marks.insert(0, f"mode {old.mode:04o} → {new.mode:04o}")
+    return marks
 
 
 def change_lines(overview: Overview, look_: Look) -> Iterator[str]:

@@ -181,21 +181,13 @@ class _Picking:
                 chosen.update(range(number, total) if answer == "a" else (number,))
             if answer in "adq":
                 break
-        if not chosen and change.kind is ChangeKind.RENAMED and answer != "q":
-            answer = self._answer("take the new name without the edits?", "ynvq?", [change])
-            if answer == "y":
-                self._take_hunks(change, chosen, total)
-        elif chosen:
-            self._take_hunks(change, chosen, total)
         self.settled.add(change.where)
-        if answer == "q":
-            raise _StoppedError
-
-    def _take_hunks(self, change: Change, chosen: Collection[int], total: int) -> None:
-        if self._consents(change):
-            self._take(change)
+        if chosen and self._consents(change):
+            self.taken.add(change.where)
             if len(chosen) < total:
                 self.hunks[change.where] = frozenset(chosen)
+        if answer == "q":
+            raise _StoppedError
 
     def _answer(self, question: str, keys: str, viewed: Sequence[Change]) -> str:
         """One of the keys; views and explains until it gets one that decides."""

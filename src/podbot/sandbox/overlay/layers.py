@@ -276,6 +276,8 @@ def found() -> list[Layer]:
     """Every whole layer of this user, oldest first, live ones too."""
     layers = []
     for entry in _entries():
+        if entry.name.startswith(TRASH):
+            continue  # thrown away, and about to be removed
         try:
             layers.append(_read(entry))
         except (OSError, ValueError, KeyError, TypeError):

@@ -1,0 +1,138 @@
+"""Runs for the tests of the command line: a real project, a real sandbox, a real shell inside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podbot.changes import records
+from podbot.sandbox import OverlaySandbox, Policy
+from podbot.sandbox.overlay import layers
+
+PODBOT = [sys.executable, "-m", "podbot"]
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A folder on a disk with a small project in ``project``, and layers and state of its own."""
+    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as name:
+        folder = Path(name).resolve()
+        project = folder / "project"
+        (project / "src").mkdir(parents=True)
+        (project / "src" / "app.py").write_text("print('old')\n")
+        (project / "numbers").write_text("".join(f"{n}\n" for n in range(1, 101)))
+        (project / "old").mkdir()
+        (project / "old" / "one").write_text("1\n")
+        (project / "old" / "two").write_text("2\n")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PODBOT_LAYERS", str(folder / "layers"))
+            patch.setenv("PODBOT_STATE", str(folder / "state"))
+            patch.setenv("COLUMNS", "100")
+            yield project
+        layers.remove(folder / "layers")
+
+
+def ran(project: Path, script: str, name: str | None = None, hidden: str | None = None) -> str:
+    """The id of a run whose shell script has ended."""
+    started = time.time()
+    policy = Policy(hidden=(hidden,)) if hidden else Policy()
+    with OverlaySandbox(project, policy=policy) as sandbox:
+        result = sandbox.exec(["sh", "-c", script])
+        assert result.ok, result
+        assert sandbox.layer is not None
+    record = records.Record(
+        sandbox.layer.id,
+        name,
+        ("sh", "-c", script),
+        (str(project),),
+        "overlay",
+        "none",
+        started,
+        os.getpid(),
+        ended=time.time(),
+        exit_status=0,
+    )
+    records.write(record)
+    return record.id
+
+
+def broken_off(id: str) -> None:
+    """Make it look as if podbot had been killed during a run."""
+    record = records.read(id)
+    assert record is not None
+    records.write(replace(record, ended=None, exit_status=None))
+
+
+class Terminal:
+    """A program on a terminal of its own, driven as a person would: wait for a text, answer."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None, **options):
+        self._near, far = pty.openpty()
+        self.shown = b""
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=far,
+                stdout=options.get("stdout", far),
+                stderr=far,
+                env={**os.environ, **(env or {})},
+                cwd=options.get("cwd"),
+                start_new_session=True,
+                preexec_fn=_take_terminal,
+            )
+        finally:
+            os.close(far)
+
+    def until(self, text: str, seconds: float = 30) -> None:
+        """Wait until a text is shown that was not shown before."""
+        seen = 0
+        deadline = time.monotonic() + seconds
+        while text.encode() not in self.shown[seen:]:
+            assert time.monotonic() < deadline, self.shown.decode(errors="replace")
+            assert self._read(0.1), self.shown.decode(errors="replace")
+        self.shown = self.shown[self.shown.index(text.encode()) + len(text.encode()) :]
+
+    def send(self, text: str) -> None:
+        """Type something."""
+        os.write(self._near, text.encode())
+
+    def end(self) -> int:
+        """Wait for the end; gives the exit status."""
+        while self._read(0.1):
+            if self.process.poll() is not None and not self._pending():
+                break
+        os.close(self._near)
+        return self.process.wait(30)
+
+    def _pending(self) -> bool:
+        return bool(select.select([self._near], [], [], 0)[0])
+
+    def _read(self, seconds: float) -> bool:
+        """Whether there may be more."""
+        if select.select([self._near], [], [], seconds)[0]:
+            try:
+                chunk = os.read(self._near, 65536)
+            except OSError:
+                return False  # how Linux tells that the other side is closed
+            self.shown += chunk
+            return bool(chunk)
+        return True
+
+
+def _take_terminal() -> None:
+    """Make the terminal the controlling one, so that Ctrl-C is a signal."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
