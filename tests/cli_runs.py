@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,9 @@ def broken_off(id: str) -> None:
 class Terminal:
     """A program on a terminal of its own, driven as a person would: wait for a text, answer."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None, **options):
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         self._near, far = pty.openpty()
         self.shown = b""
         try:
@@ -89,19 +92,23 @@ class Terminal:
                 env={**os.environ, **(env or {})},
                 cwd=options.get("cwd"),
                 start_new_session=True,
-                preexec_fn=_take_terminal,
+                preexec_fn=_take_terminal,  # noqa: PLW1509 - one system call, in tests
             )
         finally:
             os.close(far)
 
+    def __del__(self) -> None:
+        if self.process.poll() is None:  # a test that failed: its terminal goes with it
+            self.process.kill()
+            self.process.wait()
+
     def until(self, text: str, seconds: float = 30) -> None:
         """Wait until a text is shown that was not shown before."""
-        seen = 0
         deadline = time.monotonic() + seconds
-        while text.encode() not in self.shown[seen:]:
+        while text.encode() not in self.shown:
             assert time.monotonic() < deadline, self.shown.decode(errors="replace")
             assert self._read(0.1), self.shown.decode(errors="replace")
-        self.shown = self.shown[self.shown.index(text.encode()) + len(text.encode()) :]
+        self.shown = self.shown.partition(text.encode())[2]
 
     def send(self, text: str) -> None:
         """Type something."""

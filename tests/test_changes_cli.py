@@ -850,9 +850,8 @@ def test_leaving_pick_applies_nothing(project: Path, key: str, code: int) -> Non
 
 def test_what_was_typed_before_the_first_question_answers_none(project: Path) -> None:
     ran(project, EDITS)
-    terminal = Terminal(
-        ["sh", "-c", 'read go; exec "$@"', "sh", *PODBOT, "changes", "pick", "last"]
-    )
+    wait = ["sh", "-c", 'read go; exec "$@"', "sh"]
+    terminal = Terminal([*wait, *PODBOT, "changes", "pick", "last"])
     terminal.send("go\ry\ry\ry\ry\ry\r")
     terminal.until("take all in it")
     terminal.send("\x04")

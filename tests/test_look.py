@@ -206,10 +206,7 @@ def test_leaving_the_pager_early_leaves_the_rest_undone() -> None:
 
 
 def test_ctrl_c_in_the_pager_is_for_the_pager() -> None:
-    # It ends at the second Ctrl-C only, as less would not end at all.
-    stubborn = (
-        "sh -c 'trap \"echo one\" INT; cat >/dev/null; echo ready; read x </dev/tty; echo $x'"
-    )
+    stubborn = "sh -c 'trap \"echo one\" INT; cat >/dev/null; echo ready; read x </dev/tty'"
     terminal = in_terminal(SHOW % 99 + "\nprint('after')", PODBOT_PAGER=stubborn)
     terminal.until("ready")
     terminal.send("\x03")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeKind, State
+from podbot.changes.risk_rules import Level
 
 if TYPE_CHECKING:
     from podbot.changes.apply import Applied
@@ -131,8 +132,8 @@ def totals(overview: Overview) -> dict[str, object]:
         "changes_count": len(overview.changes),
         "counts": {kind.value: numbers[kind] for kind in ChangeKind},
         "size": overview.size,
-        "runs_by_itself": len(overview.running_by_itself),
-        "runs_when_used": len(overview.running_when_used),
+        "runs_by_itself": len(overview.flagged(Level.BY_ITSELF)),
+        "runs_when_used": len(overview.flagged(Level.WHEN_USED)),
         "conflicts": len(overview.conflicts),
         **texts("not_seen", overview.changes.notes),
     }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+from podbot.changes.risk_rules import Level
 from podbot.cli import look
 from podbot.cli.look import Look, Style
 from podbot.cli.progress import Progress
@@ -48,6 +49,12 @@ _SAID = {
     ChangeKind.SPECIAL: "special file",
 }
 
+_TITLES = {
+    Level.BY_ITSELF: "runs by itself once applied:",
+    Level.WHEN_USED: "runs when used:",
+}
+_STYLES: dict[Level, Style] = {Level.BY_ITSELF: "danger", Level.WHEN_USED: "warning"}
+
 
 @dataclass(frozen=True, slots=True)
 class Overview:
@@ -73,21 +80,17 @@ class Overview:
 
     def by_itself(self, change: Change) -> tuple[Flag, ...]:
         """The flags of a change that need a consent of their own."""
-        from podbot.changes.risk import Level
-
         flags = self.flags.get(change.where, ())
         return tuple(flag for flag in flags if flag.level is Level.BY_ITSELF)
 
-    @property
-    def running_by_itself(self) -> list[Flag]:
-        """All such flags."""
-        return [flag for change in self.changes for flag in self.by_itself(change)]
-
-    @property
-    def running_when_used(self) -> list[Flag]:
-        """All other flags."""
-        own = self.running_by_itself
-        return [f for flags in self.flags.values() for f in flags if f not in own]
+    def flagged(self, level: Level) -> list[Flag]:
+        """All flags of a level, in the order of the changes."""
+        return [
+            flag
+            for change in self.changes
+            for flag in self.flags.get(change.where, ())
+            if flag.level is level
+        ]
 
 
 def changes_of(entry: Entry) -> ChangeSet:
@@ -242,12 +245,12 @@ def warnings(overview: Overview, look_: Look, most: int | None = None) -> list[s
     """Flags and conflicts, each with its reason; at most so many of each sort."""
     lines: list[str] = []
     changes = overview.changes
-    for flags, style, title in (
-        (overview.running_by_itself, "danger", "runs by itself once applied:"),
-        (overview.running_when_used, "warning", "runs when used:"),
-    ):
-        told = [f"  {called(f.change, changes)}: {look.name(f.reason)}" for f in flags]
-        lines += _section(title, told, style, look_, most)  # type: ignore[arg-type]
+    for level, title in _TITLES.items():
+        told = [
+            f"  {called(flag.change, changes)}: {look.name(flag.reason)}"
+            for flag in overview.flagged(level)
+        ]
+        lines += _section(title, told, _STYLES[level], look_, most)
     told = [_conflict(each, changes) for each in overview.conflicts.values()]
     lines += _section("conflicts with what the host has now:", told, "danger", look_, most)
     lines += _section(
@@ -283,8 +286,9 @@ def change_line(change: Change, overview: Overview, diff: FileDiff | None, look_
     if marks:
         text += f"  ({'; '.join(marks)})"
     flags = overview.flags.get(change.where, ())
-    for level in sorted({flag.level.value for flag in flags}):
-        text += "  " + look_.paint(f"! {level}", "danger" if "itself" in level else "warning")
+    for level in Level:
+        if any(flag.level is level for flag in flags):
+            text += "  " + look_.paint(f"! {level}", _STYLES[level])
     if change.where in overview.conflicts:
         text += "  " + look_.paint("! conflict", "danger")
     return text
