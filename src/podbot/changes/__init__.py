@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from podbot.changes.diff import diff as diff_of
     from podbot.changes.drift import Conflict, ConflictKind, conflicts
     from podbot.changes.hunks import Hunk
-    from podbot.changes.journal import recover
     from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
     from podbot.changes.omissions import not_in_patch
     from podbot.changes.patch import patch as as_patch
     from podbot.changes.records import Entry, Record, entries, find
+    from podbot.changes.recovery import recover
     from podbot.changes.risk import Flag, Level, flags
     from podbot.changes.select import select as select_changes
     from podbot.changes.undo import Application, Undone, applications
@@ -66,7 +66,7 @@ _EXPORTS = {
     "load": "archive",
     "not_in_patch": "omissions",
     "read": "capture",
-    "recover": "journal",
+    "recover": "recovery",
     "save": "archive",
     "select_changes": "select.select",
     "undo_changes": "undo.undo",

@@ -20,7 +20,7 @@ from typing import BinaryIO, Literal
 from podbot.changes import drift, journal, placing, recovery
 from podbot.changes.backward import Outcome
 from podbot.changes.drift import Conflict, ConflictKind
-from podbot.changes.forward import MovedOnError, Result, carry_out
+from podbot.changes.forward import MovedOnError, carry_out
 from podbot.changes.journal import Journal
 from podbot.changes.model import Change, ChangeSet, FileType, State
 from podbot.changes.moves import Move, Plan
@@ -278,28 +278,26 @@ class _Application:
                     raise
                 raise failure from error
             if result.copied:
-                recovery.sweep(own, site)
-        self._remember(plan, result, trees)
+                recovery.sweep(own, site, result)
+            recovery.remember_applied(site, result, self._other_names(plan, trees))
         return Applied(own.id, str(own.folder), planned.changed, skipped)
 
-    def _remember(self, plan: Plan, result: Result, trees: Mapping[str, Tree]) -> None:
-        """What is podbot's own from now on: what it wrote, and other names of what it moved."""
-        written = {plan.where(move): result.after[move.number] for move in plan.moves}
-        for note, state in zip(plan.folders, result.folders, strict=True):
-            if note.settled:
-                written[plan.where(note)] = state
+    def _other_names(self, plan: Plan, trees: Mapping[str, Tree]) -> dict[str, State]:
+        """Files whose other name was moved: that touched them, which is no drift."""
         moved = {
             (move.was.device, move.was.inode)
             for move in plan.moves
             if move.was is not None and move.was.links > 1 and move.was.type is FileType.FILE
         }
+        found: dict[str, State] = {}
         for change in self._changes if moved else ():
             old = change.old
-            if old is None or (old.device, old.inode) not in moved or change.where in written:
+            if old is None or (old.device, old.inode) not in moved or change.target not in trees:
                 continue
-            if old.ctime_ns <= self._changes.since_ns and change.target in trees:
-                written[change.where] = trees[change.target].state(change.path)
-        recovery.remember_written(plan.layer_id, written)
+            now = trees[change.target].state(change.path)
+            if now is not None and old.ctime_ns <= self._changes.since_ns:
+                found[change.where] = now
+        return found
 
 
 def _write_plan(own: Journal, plan: Plan) -> None:

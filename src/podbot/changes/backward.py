@@ -14,9 +14,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from podbot.changes import journal, placing
-from podbot.changes.forward import is_same_object, open_up
+from podbot.changes.forward import open_up
 from podbot.changes.model import FileType, State
 from podbot.changes.moves import Folder, Move
+from podbot.changes.placing import Named
 from podbot.changes.site import Site, Spot
 from podbot.changes.text import shown_name
 
@@ -81,7 +82,7 @@ class _Backward:
         try:
             spot = self._site.spot(move)
         except OSError as error:
-            if error.errno == errno.ENOENT and move.was is None:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR) and move.was is None:
                 return  # its folder was never made, or is gone with it
             raise
         if move.in_place:
@@ -90,6 +91,9 @@ class _Backward:
             self._take_away(move, spot)
         elif move.was.type is FileType.FOLDER:
             self._folder_back(move, spot)
+            # A descriptor of the folder that was there before would lead nowhere now.
+            self._site.tree(move).forget()
+            spot = self._site.spot(move)
         else:
             self._thing_back(move, spot, move.was)
         self._clean(move, spot)
@@ -97,10 +101,10 @@ class _Backward:
     # What was not there
 
     def _take_away(self, move: Move, spot: Spot) -> None:
-        facts = placing.facts_of(spot.folder, spot.name)
+        facts = placing.facts_of(*spot.place)
         if facts is None:
             return
-        if not self._is_ours(move, spot, spot.name):
+        if not self._is_ours(move, spot.place):
             raise _LeftError("it was changed or put there since, and stays")
         journal.step("take away")
         if placing.type_of(facts) is FileType.FOLDER:
@@ -108,29 +112,29 @@ class _Backward:
             return
         self._clean(move, spot)  # what was only staged
         # Taken out first, then looked at again: from here on nobody can swap it.
-        placing.put(spot.folder, spot.name, spot.temp)
-        if not self._is_ours(move, spot, spot.temp):
-            placing.put(spot.folder, spot.temp, spot.name)
+        placing.put(spot.place, spot.staged)
+        if not self._is_ours(move, spot.staged):
+            placing.put(spot.staged, spot.place)
             raise _LeftError("it was changed just now, and stays")
         journal.step("remove")
-        os.unlink(spot.temp, dir_fd=spot.folder)
+        os.unlink(spot.temp, dir_fd=spot.temp_folder)
 
     # What was there
 
     def _thing_back(self, move: Move, spot: Spot, was: State) -> None:
-        there = placing.facts_of(spot.folder, spot.name)
-        if there is not None and is_same_object(there, was):
+        there = placing.facts_of(*spot.place)
+        if there is not None and placing.is_same_object(there, was):
             return  # it never went, or is back
         if self._is_copy_back(move, there, was):
             self._site.note_brought(move, spot)
             return
-        if there is not None and not self._is_ours(move, spot, spot.name):
+        if there is not None and not self._is_ours(move, spot.place):
             self._stow(move, spot, was)
             raise _LeftError(f"it was changed or put there since, and stays;{self._kept_as(move)}")
         self._old_to_temp(move, spot, was)
         if there is None:
             journal.step("put back")
-            placing.put(spot.folder, spot.temp, spot.name)
+            placing.put(spot.staged, spot.place)
         else:
             self._swap_back(move, spot)
         self._site.note_brought(move, spot)
@@ -140,24 +144,24 @@ class _Backward:
         if there is None or self._applied is None or not self._site.has_kept(move):
             return False
         after = self._applied.after.get(move.number)
-        is_new = after is not None and is_same_object(there, after)
+        is_new = after is not None and placing.is_same_object(there, after)
         return not is_new and _looks_like(there, was)
 
     def _old_to_temp(self, move: Move, spot: Spot, was: State) -> None:
         """Bring the old thing beside its place, from wherever it is."""
-        staged = placing.facts_of(spot.folder, spot.temp)
-        if staged is not None and is_same_object(staged, was):
+        staged = placing.facts_of(*spot.staged)
+        if staged is not None and placing.is_same_object(staged, was):
             return
-        set_aside = placing.facts_of(spot.folder, placing.aside(spot.temp))
-        is_aside = set_aside is not None and is_same_object(set_aside, was)
+        set_aside = placing.facts_of(spot.temp_folder, placing.aside(spot.temp))
+        is_aside = set_aside is not None and placing.is_same_object(set_aside, was)
         if not is_aside and not self._site.has_kept(move):
             raise _LeftError("what was there before is neither here nor in the store")
         if staged is not None:
             journal.step("remove what was staged")
-            placing.remove(spot.folder, spot.temp)
+            placing.remove(*spot.staged)
         journal.step("bring back")
         if is_aside:
-            placing.put(spot.folder, placing.aside(spot.temp), spot.temp)
+            placing.put((spot.temp_folder, placing.aside(spot.temp)), spot.staged)
         else:
             self._site.bring(move, spot)
 
@@ -166,15 +170,17 @@ class _Backward:
         journal.step("swap back")
         try:
             placing.swap(spot.folder, spot.temp, spot.name)
-            if self._is_ours(move, spot, spot.temp):
+            # A folder of ours only has to be empty, and need not be the same one any more.
+            is_folder = move.new is not None and move.new.type is FileType.FOLDER
+            if is_folder or self._is_ours(move, spot.staged):
                 journal.step("remove")
-                placing.remove(spot.folder, spot.temp)
+                placing.remove(*spot.staged)
                 return
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        there = placing.facts_of(spot.folder, spot.name)
-        if there is not None and move.was is not None and is_same_object(there, move.was):
+        there = placing.facts_of(*spot.place)
+        if there is not None and move.was is not None and placing.is_same_object(there, move.was):
             placing.swap(spot.folder, spot.temp, spot.name)
         if move.was is not None and move.was.type is not FileType.FOLDER:
             self._stow(move, spot, move.was)
@@ -182,35 +188,37 @@ class _Backward:
 
     def _stow(self, move: Move, spot: Spot, was: State) -> None:
         """Carry the old thing into the store, where it waits for whoever wants it back."""
-        staged = placing.facts_of(spot.folder, spot.temp)
-        if staged is not None and is_same_object(staged, was) and not self._site.keep(move, spot):
-            os.unlink(spot.temp, dir_fd=spot.folder)
+        staged = placing.facts_of(*spot.staged)
+        if (
+            staged is not None
+            and placing.is_same_object(staged, was)
+            and not self._site.keep(move, spot)
+        ):
+            os.unlink(spot.temp, dir_fd=spot.temp_folder)
 
     def _folder_back(self, move: Move, spot: Spot) -> None:
-        there = placing.facts_of(spot.folder, spot.name)
+        there = placing.facts_of(*spot.place)
         if there is not None and placing.type_of(there) is FileType.FOLDER:
             return
         if there is None:
             journal.step("make a folder again")
             os.mkdir(spot.name, 0o700, dir_fd=spot.folder)
         else:
-            if not self._is_ours(move, spot, spot.name):
+            if not self._is_ours(move, spot.place):
                 raise _LeftError("it was changed or put there since, and stays")
-            staged = placing.facts_of(spot.folder, spot.temp)
+            staged = placing.facts_of(*spot.staged)
             if staged is None or placing.type_of(staged) is not FileType.FOLDER:
-                placing.remove(spot.folder, spot.temp)
+                placing.remove(*spot.staged)
                 journal.step("make a folder again")
                 os.mkdir(spot.temp, 0o700, dir_fd=spot.folder)
             self._swap_back(move, spot)
-        # A descriptor of the folder that was there before would lead nowhere now.
-        self._site.tree(move).forget()
 
     def _change_back(self, move: Move, spot: Spot) -> None:
         was, new = move.was, move.new
         assert was is not None and new is not None  # noqa: S101 - both sides exist in place
-        with placing.handle(spot.folder, spot.name) as fd:
+        with placing.handle(*spot.place) as fd:
             have = os.fstat(fd)
-            if not is_same_object(have, was):
+            if not placing.is_same_object(have, was):
                 raise _LeftError("something else is there now, and stays")
             modes = {was.mode, new.mode, was.mode | 0o200, new.mode | 0o200}
             times = {was.mtime_ns, new.mtime_ns}
@@ -231,7 +239,7 @@ class _Backward:
         except OSError:
             return  # gone, or not a folder: told where it matters
         have = os.fstat(fd)
-        made_again = not is_same_object(have, was)
+        made_again = not placing.is_same_object(have, was)
         key = (note.target, note.path)
         if self._applied is not None and key in self._applied.modes:
             was = replace(was, mode=self._applied.modes[key])
@@ -255,14 +263,14 @@ class _Backward:
 
     # What is whose
 
-    def _is_ours(self, move: Move, spot: Spot, name: str) -> bool:
+    def _is_ours(self, move: Move, thing: Named) -> bool:
         """Whether this is what the plan put there, and nobody changed it since."""
-        facts = placing.facts_of(spot.folder, name)
+        facts = placing.facts_of(*thing)
         new = move.new
         if facts is None or new is None:
             return False
         after = self._applied.after.get(move.number) if self._applied is not None else None
-        if after is not None and not is_same_object(facts, after):
+        if after is not None and not placing.is_same_object(facts, after):
             return False
         if move.link_to is not None:
             # Another name of a file that may have got its old attributes back already.
@@ -271,7 +279,7 @@ class _Backward:
                 return True
         if not _looks_like(facts, after or new):
             return False
-        return new.type is not FileType.LINK or os.readlink(name, dir_fd=spot.folder) == new.link
+        return new.type is not FileType.LINK or os.readlink(thing[1], dir_fd=thing[0]) == new.link
 
     def _rmdir(self, folder: int, name: str) -> None:
         try:
@@ -292,15 +300,15 @@ class _Backward:
         if move.number in self._site.foreign:
             return
         for name in (spot.temp, placing.aside(spot.temp)):
-            facts = placing.facts_of(spot.folder, name)
+            facts = placing.facts_of(spot.temp_folder, name)
             if facts is None:
                 continue
-            there = placing.facts_of(spot.folder, spot.name)
-            is_old = move.was is not None and is_same_object(facts, move.was)
+            there = placing.facts_of(*spot.place)
+            is_old = move.was is not None and placing.is_same_object(facts, move.was)
             if is_old and (there is None or there.st_ino != facts.st_ino):
                 continue
             journal.step("remove what was staged")
-            placing.remove(spot.folder, name)
+            placing.remove(spot.temp_folder, name)
 
 
 def _looks_like(facts: os.stat_result, want: State) -> bool:

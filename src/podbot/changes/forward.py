@@ -69,7 +69,7 @@ class _Forward:
     # Moves
 
     def _change(self, move: Move, spot: Spot, new: State | None) -> None:
-        with placing.handle(spot.folder, spot.name) as fd:
+        with placing.handle(*spot.place) as fd:
             facts = os.fstat(fd)
             if new is None or not self._is_untouched(facts, move.was):
                 raise self._moved_on(move)
@@ -78,7 +78,7 @@ class _Forward:
             self._made[move.number] = (facts.st_dev, facts.st_ino)
 
     def _take(self, move: Move, spot: Spot) -> None:
-        facts = placing.facts_of(spot.folder, spot.name)
+        facts = placing.facts_of(*spot.place)
         if facts is None or not self._is_untouched(facts, move.was):
             raise self._moved_on(move)
         if move.was is not None and move.was.type is FileType.FOLDER:
@@ -86,9 +86,9 @@ class _Forward:
             self._remove_folder(move, spot.folder, spot.name)
             return
         journal.step("take out")
-        placing.put(spot.folder, spot.name, spot.temp)
+        placing.put(spot.place, spot.staged)
         if not self._has_taken(move, spot):
-            placing.put(spot.folder, spot.temp, spot.name)
+            placing.put(spot.staged, spot.place)
             raise self._moved_on(move)
         self._keep(move, spot)
 
@@ -97,13 +97,13 @@ class _Forward:
         if move.was is None:
             journal.step("put in place")
             try:
-                placing.put(spot.folder, spot.temp, spot.name)
+                placing.put(spot.staged, spot.place)
             except OSError as error:
                 if error.errno != errno.EEXIST:
                     raise
                 raise self._moved_on(move) from None
             return
-        facts = placing.facts_of(spot.folder, spot.name)
+        facts = placing.facts_of(*spot.place)
         if facts is None or not self._is_untouched(facts, move.was):
             raise self._moved_on(move)
         journal.step("swap")
@@ -129,9 +129,9 @@ class _Forward:
             elif new.type is FileType.FILE:
                 file, seen = self._source(move)
                 with file:
-                    placing.make_file(spot.folder, spot.temp, new, file, seen)
+                    placing.make_file(spot.staged, new, file, seen)
             else:
-                placing.make_other(spot.folder, spot.temp, new)
+                placing.make_other(spot.staged, new)
         except FileExistsError:
             self._site.foreign.add(move.number)
             raise
@@ -154,8 +154,10 @@ class _Forward:
         if state is None:
             return False
         if state.type is FileType.FOLDER:
-            return is_same_object(facts, state) and placing.type_of(facts) is FileType.FOLDER
-        return _is_same(facts, state) and (
+            return (
+                placing.is_same_object(facts, state) and placing.type_of(facts) is FileType.FOLDER
+            )
+        return placing.is_same(facts, state) and (
             facts.st_ctime_ns == state.ctime_ns
             or state.links > 1
             or (facts.st_dev, facts.st_ino) in self._linked
@@ -163,8 +165,8 @@ class _Forward:
 
     def _has_taken(self, move: Move, spot: Spot) -> bool:
         """Whether what was taken out is what should have been; being moved changed its ctime."""
-        facts = placing.facts_of(spot.folder, spot.temp)
-        return facts is not None and _is_same(facts, move.was)
+        facts = placing.facts_of(*spot.staged)
+        return facts is not None and placing.is_same(facts, move.was)
 
     def _remove_folder(self, move: Move, folder: int, name: str) -> None:
         try:
@@ -195,7 +197,7 @@ class _Forward:
                 continue
             fd = self._site.tree(note).folder(note.path)
             have = os.fstat(fd)
-            if note.was is not None and not is_same_object(have, note.was):
+            if note.was is not None and not placing.is_same_object(have, note.was):
                 raise MovedOnError(f"{self._where(note)} was replaced meanwhile")
             journal.step("finish a folder")
             _finish(placing.by_handle(fd), have, note)
@@ -258,19 +260,3 @@ def _finish(place: str, have: os.stat_result, note: Folder) -> None:
 
 def _loses_folder(move: Move) -> bool:
     return move.was is not None and move.was.type is FileType.FOLDER
-
-
-def is_same_object(facts: os.stat_result, state: State) -> bool:
-    """Whether it is the same file or folder, whatever became of it."""
-    return (facts.st_dev, facts.st_ino) == (state.device, state.inode)
-
-
-def _is_same(facts: os.stat_result, state: State | None) -> bool:
-    """The same object, with the same size, mode, owner and time of change."""
-    return state is not None and (
-        facts.st_dev, facts.st_ino, facts.st_mode & 0o7777, facts.st_uid, facts.st_gid,
-        facts.st_mtime_ns, facts.st_size,
-    ) == (
-        state.device, state.inode, state.mode, state.uid, state.gid,
-        state.mtime_ns, state.size,
-    )  # fmt: skip

@@ -27,6 +27,8 @@ from podbot.sandbox.overlay import layers
 
 PLAN = "journal.jsonl"
 KEPT = "kept"
+PREFIX = ".podbot-"
+"""How every temporary name in a target begins."""
 MERGED = "merged"
 DONE, LEFTOVER, UNDOING, UNDONE = "done", "leftover", "undoing", "undone"
 
@@ -180,7 +182,7 @@ def new_token(journal: Journal) -> str:
 
 def temporary(plan: Plan, move: Move) -> str:
     """The name under which a thing is staged beside its place."""
-    return f".podbot-{plan.token}-{move.number}"
+    return f"{PREFIX}{plan.token}-{move.number}"
 
 
 def found() -> list[Journal]:

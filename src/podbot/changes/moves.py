@@ -76,6 +76,13 @@ class Plan:
         target = self.places[entry.target].path
         return f"{target}/{entry.path}" if entry.path else target
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every host path that gets something else or other attributes."""
+        entries: list[Move | Folder] = [*self.moves]
+        entries += [note for note in self.folders if note.was and note.new]
+        return tuple(self.where(entry) for entry in entries)
+
     def lines(self) -> Iterator[str]:
         """The plan as lines of JSON; the last one says that it is whole."""
         yield json.dumps(

@@ -32,6 +32,10 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+Named = tuple[int, str]
+"""A thing by its folder and its name there."""
+
+
 class SourceChangedError(Exception):
     """What should be copied is no longer what was looked at."""
 
@@ -62,30 +66,32 @@ def by_handle(fd: int) -> str:
 # Names
 
 
-def put(folder: int, name: str, to: str) -> None:
-    """Rename within a folder to a name that must be free (EEXIST else)."""
+def put(thing: Named, to: Named) -> None:
+    """Rename to a name that must be free (EEXIST else), on the same file system."""
     try:
         kernel.rename(
-            (folder, os.fsencode(name)), (folder, os.fsencode(to)), kernel.RENAME_NOREPLACE
+            (thing[0], os.fsencode(thing[1])),
+            (to[0], os.fsencode(to[1])),
+            kernel.RENAME_NOREPLACE,
         )
     except OSError as error:
         if error.errno not in _NOT_HERE:
             raise
-        _put_slowly(folder, name, to)
+        _put_slowly(thing, to)
 
 
-def _put_slowly(folder: int, name: str, to: str) -> None:
+def _put_slowly(thing: Named, to: Named) -> None:
     """For file systems without NOREPLACE: a second name never replaces anything either."""
-    if facts_of(folder, to) is not None:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to)
+    if facts_of(*to) is not None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to[1])
     try:
-        os.link(name, to, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(thing[1], to[1], src_dir_fd=thing[0], dst_dir_fd=to[0], follow_symlinks=False)
     except FileExistsError:
         raise
-    except OSError:
-        os.rename(name, to, src_dir_fd=folder, dst_dir_fd=folder)  # a folder, or no links here
+    except OSError:  # a folder, or no links here
+        os.rename(thing[1], to[1], src_dir_fd=thing[0], dst_dir_fd=to[0])
         return
-    os.unlink(name, dir_fd=folder)
+    os.unlink(thing[1], dir_fd=thing[0])
 
 
 def swap(folder: int, name: str, other: str) -> None:
@@ -110,16 +116,16 @@ def _swap_slowly(folder: int, name: str, other: str) -> None:
     facts = os.stat(other, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISDIR(facts.st_mode):
         os.rmdir(other, dir_fd=folder)
-        put(folder, name, other)
+        put((folder, name), (folder, other))
         os.mkdir(name, 0o700, dir_fd=folder)
         return
-    put(folder, other, aside(name))
+    put((folder, other), (folder, aside(name)))
     try:
-        put(folder, name, other)
+        put((folder, name), (folder, other))
     except OSError:
-        put(folder, aside(name), other)
+        put((folder, aside(name)), (folder, other))
         raise
-    put(folder, aside(name), name)
+    put((folder, aside(name)), (folder, name))
 
 
 def remove(folder: int, name: str) -> None:
@@ -138,11 +144,11 @@ def remove(folder: int, name: str) -> None:
 # Things
 
 
-def make_file(folder: int, name: str, want: State, source: BinaryIO, seen: State | None) -> None:
+def make_file(to: Named, want: State, source: BinaryIO, seen: State | None) -> None:
     """A new file with the bytes of an open one; ``seen`` is what that must be."""
     # Attributes can only be set on a file its owner may write.
     mode = 0o600 if want.xattrs else want.mode & 0o777
-    fd = os.open(name, _CREATE, mode, dir_fd=folder)
+    fd = os.open(to[1], _CREATE, mode, dir_fd=to[0])
     try:
         _copy(source, fd, want.size, seen)
         dress(fd, os.fstat(fd), want)
@@ -150,8 +156,9 @@ def make_file(folder: int, name: str, want: State, source: BinaryIO, seen: State
         os.close(fd)
 
 
-def make_other(folder: int, name: str, want: State) -> None:
-    """A new link, FIFO, socket, device or folder; a folder keeps 0700 until it is dressed."""
+def make_other(to: Named, want: State) -> None:
+    """A new link, FIFO, socket or folder; a folder keeps 0700 until it is dressed."""
+    folder, name = to
     if want.type is FileType.LINK:
         os.symlink(want.link or "", name, dir_fd=folder)
         dress_link(folder, name, want)
@@ -169,8 +176,9 @@ def make_other(folder: int, name: str, want: State) -> None:
         dress(by_handle(fd), os.fstat(fd), want)
 
 
-def copy(folder: int, name: str, to_folder: int, to: str) -> None:
+def copy(thing: Named, to: Named) -> None:
     """A copy of anything but a folder, with all that is kept of it."""
+    folder, name = thing
     with handle(folder, name) as fd:
         facts = os.fstat(fd)
         link = None
@@ -180,13 +188,13 @@ def copy(folder: int, name: str, to_folder: int, to: str) -> None:
     if want.type is FileType.FILE:
         source = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb", buffering=0)
         with source:
-            make_file(to_folder, to, want, source, None)
+            make_file(to, want, source, None)
     elif want.type is FileType.DEVICE:
-        os.mknod(to, facts.st_mode, facts.st_rdev, dir_fd=to_folder)
-        with handle(to_folder, to) as fd:
+        os.mknod(to[1], facts.st_mode, facts.st_rdev, dir_fd=to[0])
+        with handle(*to) as fd:
             dress(by_handle(fd), os.fstat(fd), want)
     else:
-        make_other(to_folder, to, want)
+        make_other(to, want)
 
 
 # Attributes
@@ -357,3 +365,19 @@ def _write(to: int, data: bytes) -> None:
 def type_of(facts: os.stat_result) -> FileType:
     """What kind of thing a `lstat` tells of."""
     return TYPES[stat.S_IFMT(facts.st_mode)]
+
+
+def is_same_object(facts: os.stat_result, state: State) -> bool:
+    """Whether it is the same file or folder, whatever became of it."""
+    return (facts.st_dev, facts.st_ino) == (state.device, state.inode)
+
+
+def is_same(facts: os.stat_result, state: State | None) -> bool:
+    """The same object, with the same size, mode, owner and time of change."""
+    return state is not None and (
+        facts.st_dev, facts.st_ino, facts.st_mode & 0o7777, facts.st_uid, facts.st_gid,
+        facts.st_mtime_ns, facts.st_size,
+    ) == (
+        state.device, state.inode, state.mode, state.uid, state.gid,
+        state.mtime_ns, state.size,
+    )  # fmt: skip

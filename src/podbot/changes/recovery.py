@@ -7,15 +7,17 @@ changes may run it, too.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from types import MappingProxyType
 
 from podbot.changes import drift, journal, placing
 from podbot.changes.backward import Applied, Outcome, take_back
-from podbot.changes.forward import Result
+from podbot.changes.forward import Result, open_up
 from podbot.changes.journal import Journal
-from podbot.changes.model import State
+from podbot.changes.model import FileType, State
 from podbot.changes.moves import Folder, Move, Plan, as_data, of_data, state_of
 from podbot.changes.site import Site
 from podbot.changes.tree import Tree
@@ -54,7 +56,9 @@ def _healed(own: Journal) -> list[str]:
             outcome = undo_on(own, site)
             what = "undoing changes was interrupted: it is done now"
         elif done:
-            sweep(own, site)
+            result = result_of(own)
+            sweep(own, site, result)
+            remember_applied(site, result)
             return []
         else:
             outcome = roll_back(own, site)
@@ -98,15 +102,25 @@ def undo_on(own: Journal, site: Site) -> Outcome:
     return outcome
 
 
-def sweep(own: Journal, site: Site) -> None:
+def sweep(own: Journal, site: Site, result: Result) -> None:
     """Remove old things from beside their places: the store has copies of them."""
     numbers = own.facts(journal.LEFTOVER)
-    for number in numbers if isinstance(numbers, list) else []:
-        move = site.plan.moves[number]
-        with suppress(FileNotFoundError):
-            spot = site.spot(move)
+    left = [site.plan.moves[number] for number in numbers] if isinstance(numbers, list) else []
+    open_up(site)
+    for move in left:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            folder = site.tree(move).folder(site.staging_folder(move))
             journal.step("sweep")
-            placing.remove(spot.folder, spot.temp)
+            placing.remove(folder, journal.temporary(site.plan, move))
+    touched = {(move.target, site.staging_folder(move)) for move in left}
+    for note, after in zip(site.plan.folders, result.folders, strict=True):
+        if after is not None and (note.target, note.path) in touched:
+            journal.step("sweep a folder")
+            with suppress(FileNotFoundError, NotADirectoryError):
+                place = placing.by_handle(site.tree(note).folder(note.path))
+                have = os.stat(place)
+                os.chmod(place, after.mode)
+                os.utime(place, ns=(have.st_atime_ns, after.mtime_ns))
     own.unmark(journal.LEFTOVER)
 
 
@@ -142,20 +156,50 @@ def applied(own: Journal) -> Applied:
     )
 
 
+def remember_applied(
+    site: Site, result: Result, others: Mapping[str, State] = MappingProxyType({})
+) -> None:
+    """What an application left is no drift, as long as it is still that."""
+    plan = site.plan
+    written: dict[str, State | None] = dict(others)
+    for move in plan.moves:
+        written[plan.where(move)] = result.after[move.number]
+    for note, after in zip(plan.folders, result.folders, strict=True):
+        now = _now(site, note)
+        if note.settled and now is not None and after is not None and _same_looks(now, after):
+            written[plan.where(note)] = now
+    _remember(plan.layer_id, written)
+
+
 def remember(site: Site) -> None:
-    """What is back in its place is no drift, unless it was before."""
+    """What is back in its place is no drift, unless it was before or someone changed it since."""
     plan = site.plan
     entries: list[Move | Folder] = [*plan.moves, *plan.folders]
     written: dict[str, State | None] = {}
     for entry in entries:
-        if entry.settled:
-            with suppress(OSError):
-                facts = site.tree(entry).facts(entry.path)
-                written[plan.where(entry)] = facts and state_of(facts, None, ())
-    remember_written(plan.layer_id, written)
+        now = _now(site, entry)
+        if entry.settled and (now is entry.was or _same_looks(now, entry.was)):
+            written[plan.where(entry)] = now
+    _remember(plan.layer_id, written)
 
 
-def remember_written(layer_id: str | None, written: dict[str, State | None]) -> None:
-    """Tell drift what is podbot's own; without it there would be conflicts, but no harm."""
+def _now(site: Site, entry: Move | Folder) -> State | None:
     with suppress(OSError):
+        facts = site.tree(entry).facts(entry.path)
+        return None if facts is None else state_of(facts, None, ())
+    return None
+
+
+def _same_looks(now: State | None, then: State | None) -> bool:
+    """Whether it has the same mode and owner, and if it is no folder the same size and time."""
+    if now is None or then is None:
+        return False
+    if (now.type, now.mode, now.uid, now.gid) != (then.type, then.mode, then.uid, then.gid):
+        return False
+    is_folder = now.type is FileType.FOLDER
+    return is_folder or (now.size, now.mtime_ns) == (then.size, then.mtime_ns)
+
+
+def _remember(layer_id: str | None, written: Mapping[str, State | None]) -> None:
+    with suppress(OSError):  # without it there would be conflicts that are none, and no harm
         drift.remember(layer_id, written)

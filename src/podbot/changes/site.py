@@ -9,12 +9,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from podbot.changes import journal, placing
+from podbot.changes.model import FileType
 from podbot.changes.moves import Folder, Move, Plan
+from podbot.changes.placing import Named
 from podbot.changes.tree import Tree
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -22,11 +25,22 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a move happens: its folder, its name there, and the name things are staged under."""
+    """Where a move happens: its folder and name, and the ones its things are staged under."""
 
     folder: int
     name: str
+    temp_folder: int
     temp: str
+
+    @property
+    def place(self) -> Named:
+        """Where the thing belongs."""
+        return self.folder, self.name
+
+    @property
+    def staged(self) -> Named:
+        """Where it is staged: beside its place, unless that folder goes too."""
+        return self.temp_folder, self.temp
 
 
 class Site:
@@ -37,6 +51,12 @@ class Site:
         self._stores = [os.open(place.kept, _FOLDER) for place in plan.places]
         self._kept_copies: dict[tuple[int, int], str] = {}
         self._brought: dict[tuple[int, int], tuple[Move, int]] = {}
+        self._names: dict[int, dict[int, str]] = {}
+        self._leaving = {
+            (move.target, move.path)
+            for move in plan.moves
+            if move.was is not None and move.was.type is FileType.FOLDER
+        }
         self.foreign: set[int] = set()
         """Moves whose temporary name someone else has taken."""
 
@@ -62,8 +82,19 @@ class Site:
 
     def spot(self, move: Move) -> Spot:
         """Its place. Valid until many other folders were asked for."""
-        folder, name = self.tree(move).parent(move.path)
-        return Spot(folder, name, journal.temporary(self.plan, move))
+        tree = self.tree(move)
+        folder, name = tree.parent(move.path)
+        above = self.staging_folder(move)
+        is_beside = above == move.path.rpartition("/")[0]
+        temp_folder = folder if is_beside else tree.folder(above)
+        return Spot(folder, name, temp_folder, journal.temporary(self.plan, move))
+
+    def staging_folder(self, move: Move) -> str:
+        """The folder its things are staged in: its own, or the next above that stays."""
+        above = move.path.rpartition("/")[0]
+        while move.new is None and (move.target, above) in self._leaving:
+            above = above.rpartition("/")[0]
+        return above
 
     def has_kept(self, move: Move) -> bool:
         """Whether the store has what was at its path."""
@@ -86,7 +117,7 @@ class Site:
         """Carry what was taken out into the store; False if it had to be copied, and is both."""
         store, number = self._stores[move.target], str(move.number)
         try:
-            os.rename(spot.temp, number, src_dir_fd=spot.folder, dst_dir_fd=store)
+            os.rename(spot.temp, number, src_dir_fd=spot.temp_folder, dst_dir_fd=store)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -94,10 +125,10 @@ class Site:
             return True
         if self.has_kept(move):
             return False
-        facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
+        facts = os.stat(spot.temp, dir_fd=spot.temp_folder, follow_symlinks=False)
         first = self._kept_copies.setdefault((facts.st_dev, facts.st_ino), number)
         if first == number:
-            placing.copy(spot.folder, spot.temp, store, number)
+            placing.copy(spot.staged, (store, number))
         else:
             os.link(first, number, src_dir_fd=store, dst_dir_fd=store, follow_symlinks=False)
         return False
@@ -106,19 +137,19 @@ class Site:
         """Carry it back from the store to its temporary name, which must be free."""
         store, number = self._stores[move.target], str(move.number)
         try:
-            os.rename(number, spot.temp, src_dir_fd=store, dst_dir_fd=spot.folder)
+            os.rename(number, spot.temp, src_dir_fd=store, dst_dir_fd=spot.temp_folder)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
         else:
             return
-        if not self._linked_to_brought(move, spot):
-            placing.copy(store, number, spot.folder, spot.temp)
+        if not self._linked_to_brought(move, spot) and not self._linked_to_other(move, spot):
+            placing.copy((store, number), spot.staged)
 
     def note_brought(self, move: Move, spot: Spot) -> None:
         """Remember a copy that is in its place, so that other names of it become links to it."""
         kept = placing.facts_of(self._stores[move.target], str(move.number))
-        there = placing.facts_of(spot.folder, spot.name)
+        there = placing.facts_of(*spot.place)
         if kept is not None and there is not None and kept.st_nlink > 1:
             self._brought.setdefault((move.target, kept.st_ino), (move, there.st_ino))
 
@@ -128,11 +159,52 @@ class Site:
         if first is None:
             return False
         other = self.spot(first)
-        facts = placing.facts_of(other.folder, other.name)
+        facts = placing.facts_of(*other.place)
         if facts is None or facts.st_ino != inode:
             return False
         os.link(
             other.name, spot.temp,
-            src_dir_fd=other.folder, dst_dir_fd=spot.folder, follow_symlinks=False,
+            src_dir_fd=other.folder, dst_dir_fd=spot.temp_folder, follow_symlinks=False,
         )  # fmt: skip
         return True
+
+    def _linked_to_other(self, move: Move, spot: Spot) -> bool:
+        """Link to a name the file had besides and still has, so that they are one file again."""
+        was = move.was
+        if was is None or was.type is not FileType.FILE or was.links < 2:
+            return False
+        tree = self.tree(move)
+        path = self._other_names(move.target).get(was.inode)
+        facts = tree.facts(path) if path is not None else None
+        if path is None or facts is None or not placing.is_same(facts, was):
+            return False
+        folder, name = tree.parent(path)
+        os.link(
+            name, spot.temp,
+            src_dir_fd=folder, dst_dir_fd=spot.temp_folder, follow_symlinks=False,
+        )  # fmt: skip
+        return True
+
+    def _other_names(self, target: int) -> dict[int, str]:
+        """Where in a target the files are that had several names, by inode; looked for once."""
+        if target in self._names:
+            return self._names[target]
+        wanted = {
+            move.was.inode
+            for move in self.plan.moves
+            if move.target == target and move.was is not None and move.was.links > 1
+        }
+        found: dict[int, str] = {}
+        tree = self._trees[target]
+        waiting = [""] if tree is not None else []
+        while waiting and tree is not None:
+            above = waiting.pop()
+            with suppress(OSError), os.scandir(placing.by_handle(tree.folder(above))) as entries:
+                for entry in entries:
+                    path = f"{above}/{entry.name}" if above else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+                    elif entry.inode() in wanted and not entry.name.startswith(journal.PREFIX):
+                        found[entry.inode()] = path
+        self._names[target] = found
+        return found

@@ -73,7 +73,7 @@ def undo(journal_or_layer_id: str) -> Undone:
             kind=Kind.APPLY_FAILED,
             remedy="put it right; what failed is tried again by the next apply or undo",
         )
-    return Undone(own.id, tuple(plan.where(move) for move in plan.moves), recovered)
+    return Undone(own.id, plan.paths, recovered)
 
 
 def applications(layer_id: str) -> list[Application]:
@@ -87,7 +87,7 @@ def applications(layer_id: str) -> list[Application]:
         left = facts.get("left", ()) if isinstance(facts, dict) else ()
         found.append(
             Application(
-                own.id, layer_id, plan.created, len(plan.moves), facts is not None, tuple(left)
+                own.id, layer_id, plan.created, len(plan.paths), facts is not None, tuple(left)
             )
         )
     return found

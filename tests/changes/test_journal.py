@@ -1,0 +1,310 @@
+"""Whatever interrupts an apply or an undo, wherever: the next start heals it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from trees import look, nothing_left_in, worked_on
+
+from podbot.changes import journal
+from podbot.changes.apply import apply
+from podbot.changes.capture import capture
+from podbot.changes.drift import conflicts
+from podbot.changes.journal import Journal
+from podbot.changes.model import ChangeSet
+from podbot.changes.recovery import recover
+from podbot.changes.undo import applications, forget, undo
+from podbot.config import places
+from podbot.errors import ChangesError, Kind
+from podbot.sandbox.overlay import kernel, layers
+from podbot.sandbox.overlay.layers import Layer
+
+# Every kind of move: the order of the script is that of the docs.
+PLANT = """
+echo one > edited; echo two > gone; echo three > moved; echo four > moded
+mkdir -p folder/inner; echo x > folder/inner/x; echo y > folder/y
+mkdir becomes-file; echo z > becomes-file/z
+echo w > becomes-folder; ln -s edited link; mkfifo pipe
+echo same > twin-a; ln twin-a twin-b
+mkdir shut; echo s > shut/s; chmod 555 shut
+mkdir -m 750 other; touch -d 2020-02-02 other folder shut .
+"""
+WORK = """
+echo more >> edited; rm gone pipe; mv moved elsewhere; chmod 600 moded; touch -d 2001-01-01 moded
+rm -r folder; rm -r becomes-file; echo now > becomes-file
+rm becomes-folder; mkdir becomes-folder; echo in > becomes-folder/in; chmod 500 becomes-folder
+ln -sfn elsewhere link; mkfifo new-pipe; echo changed > twin-a
+chmod 755 shut; echo new > shut/new; rm shut/s; chmod 555 shut
+chmod 700 other; mkdir -p deep/er; echo d > deep/er/d; ln deep/er/d hard; ln edited hard-too
+touch -d 2010-10-10 deep/er deep .
+"""
+
+
+@pytest.fixture(params=["one disk", "beside the layers", "two disks", "plain renames"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What the file systems can do decides how things are kept and moved."""
+    far = request.param in ("beside the layers", "two disks")
+    disk = "/dev/shm" if far else "/var/tmp"
+    with tempfile.TemporaryDirectory(prefix="podbot-state-", dir=disk) as state:
+        monkeypatch.setenv(places.STATE_VARIABLE, state)
+        monkeypatch.setattr(os, "fsync", lambda _: None)  # a killed process loses no page
+        if request.param == "two disks":
+            monkeypatch.setattr(Journal, "store_for", keep_here)
+        if request.param == "plain renames":
+            monkeypatch.setattr(kernel, "rename", refuse)
+        yield request.param
+
+
+def keep_here(own: Journal, device: int) -> Path:
+    assert os.lstat(own.folder).st_dev != device
+    (own.folder / journal.KEPT).mkdir(mode=0o700, exist_ok=True)
+    return own.folder / journal.KEPT
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EINVAL, "no such flag here")
+
+
+@pytest.fixture
+def target(where: str) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="podbot-target-", dir="/var/tmp")).resolve()
+    subprocess.run(["bash", "-ec", f"umask 022; {PLANT}"], cwd=path, check=True)
+    os.setxattr(path / "edited", "user.note", b"kept")
+    yield path
+    layers.remove(path)
+
+
+def crash(action: Callable[[], object], at: int) -> bool:
+    """Do it in a child that is killed before its step of this number; whether it came so far."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads do not matter here
+        child = os.fork()
+    if child == 0:
+        left = [at]
+
+        def step(_: str) -> None:
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+
+        journal.step = step
+        status = 1
+        try:
+            action()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def layer_of(changes: ChangeSet) -> Layer:
+    assert changes.layer_id is not None
+    layer = layers.get(changes.layer_id)
+    assert layer is not None
+    return layer
+
+
+def journals_of(layer: Layer) -> list[str]:
+    return [own.id for own in journal.of_layer(layer.id)]
+
+
+def test_an_apply_that_is_killed_anywhere_is_taken_back(target: Path) -> None:
+    before = look(target)
+    changes, seen = worked_on(target, WORK)
+    layer = layer_of(changes)
+
+    for at in range(1000):
+        current = capture(layer)
+        assert conflicts(current) == (), at
+        if not crash(lambda changes=current: apply(changes), at):  # type: ignore[misc]
+            break
+        told = recover()
+        if any(own.marked(journal.DONE) for own in journal.of_layer(layer.id)):
+            # It came to its end, and had only to tidy up.
+            assert look(target)["paths"] == seen["paths"]
+            undo(layer.id)
+        else:
+            assert all(" (" in line for line in told), told
+            assert journals_of(layer) == []
+        assert look(target) == before, at
+        assert nothing_left_in(target)
+        forget(layer.id)
+    assert at > 50
+    assert look(target)["paths"] == seen["paths"]
+    assert nothing_left_in(target)
+    undo(layer.id)
+    assert look(target) == before
+
+
+def test_an_undo_that_is_killed_anywhere_is_completed(target: Path) -> None:
+    before = look(target)
+    changes, seen = worked_on(target, WORK)
+    layer = layer_of(changes)
+
+    for at in range(1000):
+        apply(capture(layer))
+        assert look(target)["paths"] == seen["paths"], at
+        killed = crash(lambda: undo(layer.id), at)
+        begun = any(own.marked(journal.UNDOING) for own in journal.of_layer(layer.id))
+        recover()
+        if not begun:
+            assert look(target)["paths"] == seen["paths"], at
+            undo(layer.id)
+        assert look(target) == before, at
+        assert nothing_left_in(target)
+        assert [each.undone for each in applications(layer.id)] == [True]
+        forget(layer.id)
+        if not killed:
+            break
+    assert at > 50
+
+
+@pytest.mark.parametrize("first", [8, 25, 45, 60])
+def test_a_recovery_that_is_killed_again_and_again_gets_there(target: Path, first: int) -> None:
+    before = look(target)
+    changes, _ = worked_on(target, WORK)
+    layer = layer_of(changes)
+    assert crash(lambda: apply(changes), first)
+    assert look(target) != before
+
+    at = 0
+    while crash(recover, at):
+        at += 1
+
+    assert look(target) == before
+    assert nothing_left_in(target)
+    assert journals_of(layer) == []
+    assert conflicts(capture(layer)) == ()
+
+
+def test_what_the_user_did_after_a_crash_is_not_touched(target: Path) -> None:
+    changes, _ = worked_on(target, WORK)
+    steps = count_steps(changes)
+    again = capture(layer_of(changes))
+    assert crash(lambda: apply(again), steps - 3)
+    (target / "edited").write_text("mine\n")
+    (target / "deep/mine").write_text("mine too\n")
+    (target / "gone").write_text("another\n")
+
+    told = recover()
+
+    assert (target / "edited").read_text() == "mine\n"
+    assert (target / "deep/mine").read_text() == "mine too\n"
+    assert (target / "gone").read_text() == "another\n"
+    assert sorted(os.listdir(target / "deep")) == ["mine"]
+    for name in ("edited", "deep", "gone"):
+        assert any(f"{target}/{name}: " in line for line in told), told
+    kept = [Path(line.rpartition(" ")[2]) for line in told if "before is /" in line]
+    assert sorted(path.read_text() for path in kept) == ["one\n", "two\n"]
+    assert (target / "folder/inner/x").read_text() == "x\n"
+    assert nothing_left_in(target)
+    assert recover() == []
+
+
+def count_steps(changes: ChangeSet) -> int:
+    """How many steps applying takes until it is done; the host is as it was afterwards."""
+    steps: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "step", steps.append)
+        applied = apply(changes)
+    undo(applied.id)
+    forget(layer_of(changes).id)
+    return steps.index("wrote done")
+
+
+def test_a_journal_of_a_living_podbot_is_left_alone(target: Path) -> None:
+    changes, _ = worked_on(target, "echo x > x")
+    own = None
+
+    with journal.locked():
+        own = journal.create(changes.layer_id)
+        assert recover() == []
+        assert own.folder.exists()
+
+    recover()
+    assert not own.folder.exists()
+
+
+def test_a_second_apply_waits_and_then_says_that_another_is_at_work(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, _ = worked_on(target, "echo x > x")
+    monkeypatch.setattr(journal, "LOCK_WAIT", 0.05)
+
+    with journal.locked(), pytest.raises(ChangesError) as caught:
+        apply(changes)
+
+    assert caught.value.kind is Kind.IN_USE
+    apply(changes)
+    undo(changes.layer_id or "")
+
+
+def test_a_broken_journal_is_told_and_stops_nobody(target: Path) -> None:
+    changes, _ = worked_on(target, "echo x > x")
+    assert crash(lambda: apply(changes), 6)
+    (own,) = journal.of_layer(changes.layer_id or "")
+    lines = (own.folder / journal.PLAN).read_text().splitlines()
+    (own.folder / journal.PLAN).write_text("\n".join(lines[:-1]))
+
+    told = recover()
+
+    assert any("cut short" in line and str(own.folder) in line for line in told)
+    (own.folder / journal.PLAN).write_text("\n".join(lines))
+    recover()
+    assert not (target / "x").exists()
+
+
+def test_the_whole_plan_is_on_disk_before_anything_moves(target: Path) -> None:
+    changes, _ = worked_on(target, WORK)
+    assert crash(lambda: apply(changes), 3)
+
+    (own,) = journal.of_layer(changes.layer_id or "")
+    head, *rest, end = map(json.loads, (own.folder / journal.PLAN).read_text().splitlines())
+
+    assert [place for place, _ in head["places"]] == [str(target)]
+    assert end[0] == "end" and sum(end[1:]) == len(rest)
+    assert abs(head["created"] - time.time()) < 600
+    recover()
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError(errno.EIO, "disk on fire")])
+def test_an_interruption_or_a_failure_anywhere_is_taken_back_at_once(
+    target: Path, failure: BaseException | type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = look(target)
+    changes, _ = worked_on(target, WORK)
+    layer = layer_of(changes)
+
+    for at in range(6, 40, 3):
+        left = [at]
+
+        def step(_: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise failure
+
+        monkeypatch.setattr(journal, "step", step)
+        with pytest.raises((KeyboardInterrupt, ChangesError)) as caught:
+            apply(capture(layer))
+
+        if isinstance(caught.value, ChangesError):
+            assert caught.value.kind is Kind.APPLY_FAILED
+            assert "disk on fire" in caught.value.message
+        assert look(target) == before
+        assert nothing_left_in(target)
+        assert journals_of(layer) == []
