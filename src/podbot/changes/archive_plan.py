@@ -72,8 +72,11 @@ class _Part:
         self._covered: set[str] = set()
         self.between: set[str] = set()
         self._room = limits.manifest
+        self._timed: list[str] = []
         for entry in manifest.entries:
-            if entry.target == target and entry.kind != TIME:
+            if entry.target == target and entry.kind == TIME:
+                self._timed.append(entry.path)
+            elif entry.target == target:
                 self._take(entry)
 
     def _take(self, entry: Entry) -> None:
@@ -91,6 +94,11 @@ class _Part:
     def steps(self) -> Iterator[Step]:
         """Everything to be put into place, folders before what is in them."""
         found = [self._present(path, entry) for path, entry in self._there.items()]
+        for path in self._timed:
+            if path in self._there or path in self._gone or self._is_covered(path):
+                raise bad("it is no folder that could have a time", path)
+            if path:
+                self.between.add(path)
         for path in sorted(self._gone - self._there.keys(), key=in_order):
             if not self._is_covered(path, gone=True):
                 name = self._manifest.name(self._target, path)

@@ -39,6 +39,9 @@ from podbot.sandbox.overlay.layers import Layer
 
 OLDS = "olds.json"
 METHOD = "archive"
+_NOT_ITS_FAULT = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE}
+)
 MAX_OLDS = 512 << 20
 """The largest list of what was there before, in bytes."""
 
@@ -82,7 +85,7 @@ def load(
 
 
 def _failed(error: OSError) -> ChangesError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return ChangesError(
         f"the archive cannot be loaded: {error.strerror or error}",
         kind=Kind.DISK_FULL if full else Kind.IO,
@@ -130,7 +133,7 @@ def _unpack(reader: Reader, plan: Plan, unpacking: Unpacking) -> None:
             unpacking.put(step, member, reader)
         except (OSError, OverflowError) as error:
             number = error.errno if isinstance(error, OSError) else None
-            if number in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE):
+            if number in _NOT_ITS_FAULT:
                 raise
             why = os.strerror(number) if number else "a number is too large"
             raise bad(f"it cannot be put into place: {why}", step.path) from None

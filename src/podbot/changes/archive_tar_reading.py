@@ -54,6 +54,8 @@ class Reader:
             records = _records(self._exactly(size))
             self._exactly(-size % BLOCK)
             block = self._block()
+            if block[156:157] == b"x":
+                raise bad("a member has two extended headers")
         return self._described(_checked(block), records)
 
     def data(self, size: int) -> bytes:

@@ -95,6 +95,10 @@ class Unpacking:
 
     def finish(self, times: Mapping[tuple[int, str], Entry]) -> None:
         """Give every folder its mode, owner, attributes and time, the innermost first."""
+        for target, path in times:
+            host = self._host_state(target, path)
+            if host is not None and host.type is FileType.FOLDER:
+                self._make_way(target, f"{path}/x")
         for (target, path), facts in reversed(self._folders.items()):
             if facts is None:
                 self._dress_like_host(target, path, times.get((target, path)))
