@@ -185,6 +185,8 @@ def perform(
     if outcome.problem is not None:
         said.problem(outcome.problem)
     code = finish(outcome, arguments.decision, arguments.json)
+    if outcome.problem is not None and code == 0:
+        return PODBOT_FAILED  # the command thinks that its output was written
     if outcome.signal is not None and code == outcome.exit_status:
         die_by(outcome.signal)
     return code
@@ -195,6 +197,10 @@ def open_standard_streams() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
+    # The interpreter has nothing in the place of those that were closed when it started.
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def request_of(
