@@ -93,7 +93,7 @@ CASES = {
     "part of a folder made anew": "rm -r folder/deep; mkdir folder/deep; echo x > folder/deep/x",
     "modes": "chmod 755 file; chmod 700 folder; chmod 4711 other",
     "the target's own mode": "chmod 711 .",
-    "links": "ln -s nowhere dangling; ln -sfn folder link; ln -s /etc/passwd out",
+    "links": "ln -s nowhere dangling; ln -sfn folder link; ln -s /etc/passwd out; ln -s $(printf 'x/%.0s' {1..99})ü l",
     "new names": "ln file again; echo x > b; ln b a; ln -f file other; ln folder/one two",
     "pipes": "mkfifo pipe; chmod 600 pipe",
     "a file became a folder": "rm file; mkdir file; echo x > file/x",

@@ -405,6 +405,15 @@ def test_the_settings_of_a_bare_repository_on_the_host_are_flagged(target: Path)
 # Deletions
 
 
+def test_what_else_steers_git_is_flagged() -> None:
+    assert level(added(".git/remotes/origin")) is BY_ITSELF
+    assert level(added(".git/branches/main")) is BY_ITSELF
+    assert level(added(".git/tool", 0o755)) is BY_ITSELF
+    assert level(added(".git/modules/refs/hooks/pre-push", 0o755)) is BY_ITSELF
+    assert level(added(".git/rebase-merge/git-rebase-todo")) is WHEN_USED
+    assert level(added(".git/sequencer/todo")) is WHEN_USED
+
+
 def test_deleting_a_check_is_pointed_out_and_deleting_a_hook_is_not() -> None:
     assert level(deleted(".gitattributes")) is WHEN_USED
     assert level(deleted(".pre-commit-config.yaml")) is WHEN_USED

@@ -28,6 +28,10 @@ from podbot.changes.archive_tar import (
 MAX_PAX = 1 << 20
 """The largest extended header that is read, in bytes."""
 
+_RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=\n\0]{1,300})=")
+_OCTAL = re.compile(rb" *([0-7]*)[ \0]*")
+_SECONDS = re.compile(rb"(-?)(\d{1,12})(?:\.(\d{1,9}))?")
+
 
 class Reader:
     """The members of an archive, one after the other, from a stream that may lie."""
@@ -190,7 +194,7 @@ class _Extended:
         value = self._records.get("mtime")
         if value is None:
             return default
-        match = re.fullmatch(rb"(-?)(\d{1,12})(?:\.(\d{1,9}))?", value)
+        match = _SECONDS.fullmatch(value)
         if match is None:
             raise bad("its time makes no sense", self.name)
         ns = int(match[2]) * 10**9 + int((match[3] or b"0").ljust(9, b"0"))
@@ -219,7 +223,7 @@ def _records(text: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     at = 0
     while at < len(text):
-        match = re.compile(rb"([1-9]\d{0,6}) ([^=\n\0]{1,300})=").match(text, at)
+        match = _RECORD.match(text, at)
         if match is None:
             raise bad("an extended header is broken")
         end = at + int(match[1])
@@ -272,7 +276,7 @@ def _until_zero(field: bytes) -> bytes:
 
 
 def _octal(field: bytes) -> int:
-    match = re.fullmatch(rb" *([0-7]*)[ \0]*", field)
+    match = _OCTAL.fullmatch(field)
     if match is None:
         raise bad("a number in a header makes no sense")
     return int(match[1] or b"0", 8)
