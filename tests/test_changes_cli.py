@@ -6,15 +6,18 @@ import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_runs import PODBOT, Terminal, broken_off, ran, workplace
 
 from podbot.changes import journal, records
+from podbot.changes.model import ChangeKind
 from podbot.cli import main
 from podbot.cli.changes import VERBS
 from podbot.sandbox import OverlaySandbox
@@ -40,7 +43,7 @@ def project() -> Iterator[Path]:
 def data(capsys: Captured, *words: str, code: int = 0) -> dict[str, object]:
     """The JSON a verb prints."""
     capsys.readouterr()
-    assert main(["changes", *words, "--json"]) == code
+    assert main(["changes", "--json", *words]) == code
     found = json.loads(capsys.readouterr().out)
     assert isinstance(found, dict)
     return found
@@ -535,6 +538,107 @@ def test_what_is_no_tarball_is_refused(project: Path, tmp_path: Path, capsys: Ca
     assert layers.found() == []
 
 
+# Odd runs
+
+
+def test_every_way_to_end_has_its_words(project: Path, capsys: Captured) -> None:
+    id = ran(project, EDITS)
+    record = records.read(id)
+    assert record is not None
+    for fields, status, column in (
+        ({"exit_status": 3}, "exit status 3", "exit 3"),
+        ({"exit_status": 137, "signal": 9}, "killed by signal 9", "killed by signal 9"),
+        ({"exit_status": 124, "timed_out": True}, "timed out", "timed out"),
+        ({"exit_status": None, "error": "no\x07"}, "podbot failed: no\\x07", "failed"),
+        ({"exit_status": None, "ended": None}, "broken off: podbot was killed", "broken off"),
+        ({"exit_status": None, "earlier": (record.past,)}, "ended", "ended"),
+    ):
+        records.write(replace(record, **fields))  # type: ignore[arg-type]
+        shown = text(capsys, "show", id)
+        assert f"\nstatus   {status}" in shown
+        assert f" {column} " in text(capsys)
+    assert "\nearlier  sh -c '\\nsed" in shown
+
+
+def test_links_and_special_files_are_told_apart(project: Path, capsys: Captured) -> None:
+    ran(project, "ln -s /etc/passwd out; ln numbers again; mkfifo pipe; rm -r old; ln -s src old")
+
+    shown = text(capsys, "show", "last")
+
+    assert "L  +1 -0                  out → /etc/passwd  ! runs by itself" in shown
+    assert "numbers is also again" in shown
+    assert "S                         pipe" in shown
+    assert "old → src  (was a folder)" in shown
+    assert text(capsys, "show", "last", "--json").count('"source": "numbers"') == 1
+
+
+def test_two_targets_with_the_same_names_are_not_mixed_up(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = project.parent / "other"
+    subprocess.run(["cp", "-a", project, other], check=True)
+    edit = "sed -i -e 's/^5$/five/' -e 's/^95$/ninety-five/'"
+    with OverlaySandbox([project, other]) as sandbox:
+        assert sandbox.exec(["sh", "-c", f"{edit} {project}/numbers {other}/numbers"]).ok
+
+    assert f"  {other}/numbers" in text(capsys, "show", "last")
+    #      project: 5 95, other: 5 95
+    picks("y n          n n", monkeypatch, capsys)
+
+    assert "five" in (project / "numbers").read_text()
+    assert "ninety" not in (project / "numbers").read_text()
+    assert "five" not in (other / "numbers").read_text()
+
+
+def test_a_layer_that_cannot_be_read_does_not_hide_the_others(
+    project: Path, capsys: Captured
+) -> None:
+    good, bad = ran(project, "echo 1 > one"), ran(project, "echo 2 > two")
+    layer = layers.get(bad)
+    assert layer is not None
+    layers.remove(layer.upper(0))
+
+    shown = text(capsys).splitlines()
+
+    assert "  ?        ?  " in next(line for line in shown if line.startswith(bad))
+    assert "  1        2 B  " in next(line for line in shown if line.startswith(good))
+    assert failure(capsys, "show", bad)[0] == "unknown_id"
+
+
+def test_applying_again_finds_nothing_left(project: Path, capsys: Captured) -> None:
+    id = ran(project, EDITS)
+    text(capsys, "apply", id)
+    assert text(capsys, "apply", id) == "nothing is left to apply\n"
+    assert data(capsys, "apply", id)["applied"] == []
+
+
+def test_every_key_of_the_data_is_in_the_manual(
+    project: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "changes.md").read_text()
+    known = set(re.findall(r"`(\w+)`", page)) | {kind.value for kind in ChangeKind}
+    id = ran(project, EDITS + HOOK + "; mv numbers src/n; ln -s a src/l")
+    (project / "src" / "app.py").write_text("the host's own\n")
+
+    def keys(found: object) -> Iterator[str]:
+        if isinstance(found, dict):
+            yield from found
+        for inner in found.values() if isinstance(found, dict) else found:
+            if isinstance(inner, dict | list):
+                yield from keys(inner)
+
+    printed: set[str] = set()
+    for words in (
+        ["list"], ["show", id], ["diff", id], ["save", id, str(tmp_path / "a.tar")],
+        ["load", str(tmp_path / "a.tar")], ["apply", id, "--on-conflict", "skip", "new", "src"],
+        ["show", id], ["undo", id], ["discard", id],
+    ):  # fmt: skip
+        printed |= set(keys(data(capsys, *words)))
+    printed |= set(keys(data(capsys, "show", id, code=2)))
+
+    assert printed <= known
+
+
 # The look, the help, the streams
 
 
@@ -547,6 +651,27 @@ def test_help_teaches_with_examples(capsys: Captured) -> None:
         assert max(map(len, out.splitlines())) <= 100
     with pytest.raises(SystemExit, match="2"):
         main(["changes", "aply"])
+
+
+def test_options_may_stand_anywhere_among_the_paths(project: Path, capsys: Captured) -> None:
+    id = ran(project, "echo 1 > -odd; echo 2 > two; echo 3 > three; echo 4 > four")
+    for words in (
+        [id, "--on-conflict", "skip", "two", "three"],
+        ["--on-conflict=skip", id, "two", "--allow-flagged", "x", "three"],
+        [id, "two", "three", "--yes-flagged", "all"],
+        [id, "--", "two", "three"],
+    ):
+        found = data(capsys, "apply", *words)
+        assert [each["path"] for each in found["applied"]] == ["three", "two"]  # type: ignore[attr-defined]
+        text(capsys, "undo", id)
+    assert "a/-odd" in text(capsys, "diff", id, "--", "-odd")
+    for bad in (
+        ["apply", id, "--bogus"],
+        ["apply", id, "--on-conflict"],
+        ["apply", id, "--on-c=skip"],
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main(["changes", "apply", id, option])
 
 
 def test_json_may_stand_on_either_side_of_the_verb(project: Path, capsys: Captured) -> None:

@@ -1,14 +1,13 @@
 """What the commands and the menu after a run both do with changes: apply, save, discard, undo.
 
-Each does the work through the library and gives back what is to be told. None prints or asks, but
-for news of an earlier crash. Errors that a person can get past say how on the command line.
+Each does the work through the library and gives back what is to be told; none prints or asks.
+Errors that a person can get past say how on the command line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -43,12 +42,11 @@ class Saved:
     not_carried: tuple[str, ...] = ()
 
 
-def heal() -> None:
-    """Put right what a crash left half done, before anything is read or written; says so."""
+def heal() -> list[str]:
+    """Put right what a crash left half done, before anything is read or written."""
     from podbot.changes.recovery import recover
 
-    for line in recover():
-        print(f"podbot: {look.message(line)}", file=sys.stderr)
+    return recover()
 
 
 def refuse_live(entry: Entry, doing: str) -> None:
@@ -110,6 +108,8 @@ def apply_picked(entry: Entry, picked: Picked) -> Applied:
 
 def told_applied(entry: Entry, applied: Applied) -> list[str]:
     """What was applied, for a person."""
+    if not (applied.changed or applied.skipped):
+        return ["nothing is left to apply"]
     lines = [f"applied {look.count(len(applied.changed), 'change')}"]
     for change, reason in applied.skipped:
         lines.append(f"  not {look.name(change.where)}: {look.name(reason)}")

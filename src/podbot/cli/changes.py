@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from typing import cast
 
 from podbot.errors import PodbotError
@@ -181,6 +182,37 @@ VERBS = {
 }  # fmt: skip
 
 
+VALUED = ("--allow-flagged", "--yes-flagged", "--on-conflict", "--target")
+"""Options whose value is the next word."""
+
+
+class VerbParser(argparse.ArgumentParser):
+    """Takes options anywhere among the paths; argparse alone takes them only before or after."""
+
+    def parse_known_args(  # type: ignore[override]  # the one form that subparsers are called in
+        self, args: Sequence[str], namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse with the options moved to the front."""
+        return super().parse_known_args(options_first(args), namespace)
+
+
+def options_first(words: Sequence[str]) -> list[str]:
+    """The same words in an order that argparse understands; after ``--`` nothing is an option."""
+    options: list[str] = []
+    others: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            others += [word, *rest]
+        elif word.startswith("-") and word != "-":
+            options.append(word)
+            if word in VALUED:
+                options += islice(rest, 1)
+        else:
+            others.append(word)
+    return options + others
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs and their options."""
     parser.description = ABOUT
@@ -188,13 +220,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     parser.set_defaults(all=False)  # `podbot changes` alone lists
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    subparsers = parser.add_subparsers(
+        dest="verb", metavar="VERB", title="verbs", parser_class=VerbParser
+    )
     for name, verb in VERBS.items():
         subparser = subparsers.add_parser(
             name,
             help=verb.line,
             description=verb.about,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         for add in verb.add:
             add(subparser)

@@ -22,7 +22,7 @@ DONE, NO = 0, 1
 
 def apply(arguments: argparse.Namespace) -> int:
     """`podbot changes apply`."""
-    actions.heal()
+    _heal()
     entry, changes = selected(arguments)
     allowed: list[str] = arguments.allow_flagged
     applied = actions.apply(
@@ -36,7 +36,7 @@ def apply(arguments: argparse.Namespace) -> int:
 
 def pick(arguments: argparse.Namespace) -> int:
     """`podbot changes pick`."""
-    actions.heal()
+    _heal()
     entry, changes = selected(arguments)
     actions.refuse_live(entry, "applied")
     found = overview.overview_of(entry, changes)
@@ -60,12 +60,12 @@ def _told(entry: Entry, applied: Applied, json: bool) -> int:
         as_data.show({"id": entry.id, **as_data.applied(applied)})
     else:
         print("\n".join(actions.told_applied(entry, applied)))
-    return DONE if applied.changed else NO
+    return NO if applied.skipped and not applied.changed else DONE
 
 
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
-    actions.heal()
+    _heal()
     entry = records.find(arguments.id)
     undone = actions.undo(entry)
     if arguments.json:
@@ -104,7 +104,7 @@ def load(arguments: argparse.Namespace) -> int:
 
 def discard(arguments: argparse.Namespace) -> int:
     """`podbot changes discard`."""
-    actions.heal()
+    _heal()
     entry = records.find(arguments.id)
     actions.refuse_live(entry, "discarded")
     if not (arguments.yes or arguments.json) and look.is_terminal(sys.stdin):
@@ -127,3 +127,8 @@ def _changes(entry: Entry) -> ChangeSet | None:
         return overview.changes_of(entry)
     except PodbotError:
         return None
+
+
+def _heal() -> None:
+    for line in actions.heal():
+        print(f"podbot: {look.message(line)}", file=sys.stderr)

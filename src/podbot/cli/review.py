@@ -58,6 +58,11 @@ class _End:
 
     def come(self, decision: Decision) -> int:
         """Do what was decided, or ask."""
+        healed = actions.heal()
+        if healed:
+            self.data |= as_data.texts("healed", healed)
+            if not self.json:
+                self.talk.say("\n".join(f"podbot: {look.message(line)}" for line in healed))
         entry = self._entry()
         changes = None if entry is None or entry.layer is None else overview.changes_of(entry)
         if entry is None or changes is None or not (changes or changes.notes):
@@ -136,7 +141,6 @@ class _End:
     # What may become of it
 
     def _apply(self, entry: Entry, found: Overview) -> None:
-        actions.heal()
         applied = actions.apply(entry, found.changes)
         self.data |= {"outcome": "applied", "applied": as_data.applied(applied)}
         self._tell(*actions.told_applied(entry, applied))
