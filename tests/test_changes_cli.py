@@ -665,11 +665,7 @@ def test_options_may_stand_anywhere_among_the_paths(project: Path, capsys: Captu
         assert [each["path"] for each in found["applied"]] == ["three", "two"]  # type: ignore[attr-defined]
         text(capsys, "undo", id)
     assert "a/-odd" in text(capsys, "diff", id, "--", "-odd")
-    for bad in (
-        ["apply", id, "--bogus"],
-        ["apply", id, "--on-conflict"],
-        ["apply", id, "--on-c=skip"],
-    ):
+    for option in ("--bogus", "--on-conflict", "--on-c=skip"):
         with pytest.raises(SystemExit, match="2"):
             main(["changes", "apply", id, option])
 
@@ -767,7 +763,7 @@ def test_pick_takes_what_was_said_yes_to(
     #                       new/ numbers: 5, 95  old/  src/app.py
     shown = picks("y        n y         n     y", monkeypatch, capsys)
 
-    assert "(1/7) A " in shown
+    assert "(1/7) added new/\n" in shown
     assert "take all in it (1 change, 6 B)? [y,n,s,v,q,?]" in shown
     assert "take hunk 1 of 2?" in shown
     assert "take the removal of all in it (2 changes, 0 B)?" in shown
@@ -864,7 +860,8 @@ def test_a_conflict_needs_a_whole_yes_too(
 
     shown = picks("y yes y no", monkeypatch, capsys)
 
-    assert "In conflict: the host has changed it since. Taking it overwrites that." in shown
+    assert "In conflict: the host has changed it since (host: 8 B of " in shown
+    assert "Taking it overwrites what the host has." in shown
     assert (project / "numbers").read_text() == "inside\n"
     assert (project / "src" / "app.py").read_text() == "outside\n"
 
@@ -921,7 +918,7 @@ def test_only_some_paths_can_be_picked_from(
     project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(project, EDITS)
-    assert "(1/1) M " in picks("y", monkeypatch, capsys, "src")
+    assert "(1/1) modified src/app.py, 13 B\n" in picks("y", monkeypatch, capsys, "src")
     assert (project / "src" / "app.py").read_text() == "print('new')\n"
 
 

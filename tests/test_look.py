@@ -154,6 +154,7 @@ def test_the_pagers_that_may_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path
     own.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PODBOT_PAGER", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     for value, command in {
         "": None,
         "cat": None,
@@ -170,6 +171,9 @@ def test_the_pagers_that_may_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path
         )
     monkeypatch.setenv("PODBOT_PAGER", "cat")
     assert pager._command() is None
+    monkeypatch.setenv("PODBOT_PAGER", str(own))
+    monkeypatch.setenv("TERM", "dumb")
+    assert pager._command() is None
 
 
 def test_a_pager_in_the_tree_under_review_is_not_run(
@@ -181,6 +185,7 @@ def test_a_pager_in_the_tree_under_review_is_not_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PODBOT_PAGER", raising=False)
     monkeypatch.delenv("PAGER", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
 
     found = pager._command()

@@ -251,7 +251,10 @@ def warnings(overview: Overview, look_: Look, most: int | None = None) -> list[s
             for flag in overview.flagged(level)
         ]
         lines += _section(title, told, _STYLES[level], look_, most)
-    told = [_conflict(each, changes) for each in overview.conflicts.values()]
+    told = [
+        f"  {called_path(each.change, changes, each.path)}: {told_conflict(each)}"
+        for each in overview.conflicts.values()
+    ]
     lines += _section("conflicts with what the host has now:", told, "danger", look_, most)
     lines += _section(
         "not seen:", [f"  {look.name(n)}" for n in changes.notes], "warning", look_, most
@@ -265,23 +268,36 @@ def _section(title: str, told: list[str], style: Style, look_: Look, most: int |
     return [look_.paint(title, style), *look.listed(told, most or len(told))]
 
 
-def _conflict(conflict: Conflict, changes: ChangeSet) -> str:
-    change = conflict.change
-    name = called_path(change, changes, conflict.path)
-    text = f"  {name}: {look.name(conflict.message)}"
-    return f"{text} (host: {side(conflict.host)}; sandbox: {side(change.new)})"
+def told_conflict(conflict: Conflict) -> str:
+    """What stands in the way of a change, and both sides."""
+    sides = f"host: {side(conflict.host)}; sandbox: {side(conflict.change.new)}"
+    return f"{look.name(conflict.message)} ({sides})"
 
 
-def change_line(change: Change, overview: Overview, diff: FileDiff | None, look_: Look) -> str:
-    """One change: its letter, lines, size, name, and what is special about it."""
+def change_line(change: Change, overview: Overview, diff: FileDiff, look_: Look) -> str:
+    """One change in a list: its letter, lines, size, name, and what is special about it."""
     letter, style = LETTERS[change.kind]
-    lines = ""
-    if diff is not None and (diff.added or diff.removed):
-        lines = f"+{diff.added} -{diff.removed}"
-    is_file = change.new is not None and change.new.type is FileType.FILE
-    amount = look.size(change.size) if is_file else ""
-    text = f"{look_.paint(letter, style)}  {lines:<11}  {amount:>8}  "
+    lines = f"+{diff.added} -{diff.removed}" if diff.added or diff.removed else ""
+    text = f"{look_.paint(letter, style)}  {lines:<11}  {_amount(change):>8}  "
     text += look_.paint(described(change, overview.changes), style)
+    return text + _remarks(change, overview, look_)
+
+
+def change_title(change: Change, overview: Overview, look_: Look) -> str:
+    """One change by itself: what happened, to which name, and what is special about it."""
+    text = f"{_SAID.get(change.kind, change.kind.value)} {described(change, overview.changes)}"
+    amount = _amount(change)
+    text = look_.paint(f"{text}, {amount}" if amount else text, "title")
+    return text + _remarks(change, overview, look_)
+
+
+def _amount(change: Change) -> str:
+    is_file = change.new is not None and change.new.type is FileType.FILE
+    return look.size(change.size) if is_file else ""
+
+
+def _remarks(change: Change, overview: Overview, look_: Look) -> str:
+    text = ""
     marks = _marks(change)
     if marks:
         text += f"  ({'; '.join(marks)})"

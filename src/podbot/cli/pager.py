@@ -60,7 +60,7 @@ def _command() -> list[str] | None:
         parts = shlex.split(chosen)
     except ValueError:
         return None
-    if not parts or parts == ["cat"]:
+    if not parts or parts == ["cat"] or os.environ.get("TERM", "dumb") == "dumb":
         return None
     program = _program(parts[0])
     if program is None:

@@ -212,8 +212,9 @@ class _Picking:
                 return False
             self.consented.add(where)
         if where in self.found.conflicts:
-            message = look.name(self.found.conflicts[where].message)
-            if not self._says_yes(f"In conflict: {message}. Taking it overwrites that."):
+            reason = overview.told_conflict(self.found.conflicts[where])
+            warning = f"In conflict: {reason}. Taking it overwrites what the host has."
+            if not self._says_yes(warning):
                 return False
             self.overwriting.add(where)
         return True
@@ -246,7 +247,7 @@ class _Picking:
         self.settled |= {change.where for change in changes}
 
     def _line(self, change: Change) -> str:
-        return overview.change_line(change, self.found, None, self.talk.look)
+        return overview.change_title(change, self.found, self.talk.look)
 
     def _show(self, lines: list[str]) -> None:
         more = len(lines) - MOST_SHOWN
