@@ -112,6 +112,34 @@ def test_a_folder_made_anew_is_told_apart_from_a_changed_one(target: Path) -> No
     assert next(iter(changes)).type is FileType.FOLDER
 
 
+def test_a_folder_below_one_made_anew_shows_nothing_of_the_old_either(target: Path) -> None:
+    write(target / "folder/deep/three")
+
+    changes = changes_of(target, "rm -r folder; mkdir -p folder/deep; echo x > folder/deep/x")
+
+    assert told(changes) == {
+        "folder": "replaced",
+        "folder/deep/three": "deleted",
+        "folder/deep/x": "added",
+    }
+
+
+def test_the_target_itself_looks_as_it_did(target: Path) -> None:
+    os.setxattr(target, "user.kept", b"yes")
+    target.chmod(0o751)
+    os.utime(target, ns=(10**18, 10**18))
+
+    with OverlaySandbox(target, discard=True) as sandbox:
+        seen = sandbox.stat(".")
+        assert (seen.mode & 0o777, seen.mtime_ns) == (0o751, 10**18)
+        sandbox.write("/tmp/x", "x")
+        assert sandbox.layer is not None
+        changes = capture(sandbox.layer)
+
+    assert told(changes) == {}
+    assert changes.folder_times == {}
+
+
 def test_both_states_are_told_whole(target: Path) -> None:
     os.setxattr(write(target / "file", mode=0o640), "user.kept", b"yes")
 

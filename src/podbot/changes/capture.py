@@ -75,7 +75,7 @@ def _olds(layer: Layer) -> Mapping[str, OldFacts | None] | None:
 
     olds = archive.read_olds(layer)
     return {
-        os.path.join(layer.targets[index], path): facts
+        f"{layer.targets[index]}/{path}" if path else layer.targets[index]: facts
         for index, part in olds.items()
         for path, facts in part.items()
     }
@@ -145,14 +145,17 @@ class _Capture:
                 if old is not None:
                     yield from self._gone(path, old)
                 continue
-            yield from self._changed(path, facts, old)
+            yield from self._changed(path, facts, old, opaque)
         if opaque and has_lower and self.lower is not None:
             for name in sorted(set(self.lower.names(folder)) - set(names)):
                 old = self._old(prefix + name)
                 if old is not None:
                     yield from self._gone(prefix + name, old)
 
-    def _changed(self, path: str, facts: os.stat_result, old: State | None) -> Iterator[Change]:
+    def _changed(
+        self, path: str, facts: os.stat_result, old: State | None, covered: bool
+    ) -> Iterator[Change]:
+        """What happened at a path of the upper layer; ``covered`` by an opaque folder above it."""
         new = self._new(path, facts)
         if new is None:
             return
@@ -175,7 +178,7 @@ class _Capture:
             yield Change(ChangeKind.MODE, self.target, path, old, new)
         if both and old is not None and new.mtime_ns != old.mtime_ns:
             self.folder_times[f"{self.target}/{path}"] = new.mtime_ns
-        yield from self._merged(path, both, opaque)
+        yield from self._merged(path, both, both and (opaque or covered))
 
     def _find_lost(self, found: list[Change]) -> None:
         """Tell what was moved or linked inside from what the host has removed since.

@@ -151,7 +151,8 @@ class _Check:
 
     def _missing(self, change: Change, path: str, where: str, old: State | None) -> Conflict | None:
         going = change.new is None or (change.kind is ChangeKind.RENAMED and path == change.source)
-        if where in self._changes.lost or (old is not None and not going):
+        was_there = old is not None or (self._changes.olds or {}).get(where) is not None
+        if where in self._changes.lost or (was_there and not going):
             message = "the host has removed it since"
             return Conflict(change, path, ConflictKind.DELETED, None, message)
         if going and change.new is None:

@@ -188,11 +188,7 @@ def create(
             for index, target in enumerate(targets):
                 if method != "copy":
                     os.mkdir(f"{base}/{index}.work", 0o700)
-                # Its mode is what the target's own shows inside.
-                mode = stat.S_IMODE(os.stat(target).st_mode)
-                os.mkdir(f"{base}/{index}.upper", mode)
-                if stat.S_IMODE(os.stat(f"{base}/{index}.upper").st_mode) != mode:
-                    os.chmod(f"{base}/{index}.upper", mode)  # the umask took something away
+                _make_upper(f"{base}/{index}.upper", target)
             if home:
                 os.mkdir(f"{base}/home.work", 0o700)
                 os.mkdir(f"{base}/home.upper", 0o700)
@@ -213,6 +209,20 @@ def create(
             remedy=f"free some space or descriptors, or set {ROOT_VARIABLE} to another disk",
         ) from None
     return layer, lock
+
+
+def _make_upper(upper: str, target: str) -> None:
+    """The folder that stands for the target itself inside: with its mode, time and attributes."""
+    facts = os.stat(target)
+    mode = stat.S_IMODE(facts.st_mode)
+    os.mkdir(upper, mode)
+    if stat.S_IMODE(os.stat(upper).st_mode) != mode:
+        os.chmod(upper, mode)  # the umask took something away
+    with contextlib.suppress(OSError):  # a file system without attributes
+        for name in os.listxattr(target):
+            if name.startswith("user.") and not name.startswith("user.overlay."):
+                os.setxattr(upper, name, os.getxattr(target, name))
+    os.utime(upper, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
 @lru_cache(maxsize=1)
