@@ -34,8 +34,11 @@ def capture(layer: Layer) -> ChangeSet:
     """
     found = [_Capture(layer, index) for index in range(len(layer.targets))]
     changes: list[Change] = []
+    folder_times: dict[str, int] = {}
     for part in found:
-        changes += part.changes()
+        own = part.changes()
+        changes += own
+        folder_times.update(part.folder_times(own))
     return ChangeSet(
         layer.targets,
         tuple(changes),
@@ -43,7 +46,7 @@ def capture(layer: Layer) -> ChangeSet:
         since_ns=_start(layer),
         layer_id=layer.id,
         hidden=layer.hidden,
-        folder_times={path: when for part in found for path, when in part.folder_times.items()},
+        folder_times=folder_times,
         notes=tuple(note for part in found for note in part.notes),
         lost=frozenset(path for part in found for path in part.lost),
         known=drift.known(layer),
@@ -96,7 +99,7 @@ class _Capture:
                 remedy="`podbot changes list` says which are there",
             ) from None
         self.notes: list[str] = []
-        self.folder_times: dict[str, int] = {}
+        self._times: dict[str, tuple[int, int]] = {}  # of folders on both sides: before, after
         self.lost: list[str] = []
         self._copied_up: dict[str, State] = {}  # what the host had, and has not at this path
         self._since = _start(layer)
@@ -125,6 +128,18 @@ class _Capture:
         found = self._with_hard_links(found)
         found.sort(key=lambda change: change.path.split("/"))
         return found
+
+    def folder_times(self, changes: list[Change]) -> dict[str, int]:
+        """Of folders that are on both sides, the times that applying must see to.
+
+        Those that differ, and those of folders with changes in them: applying moves these.
+        """
+        inside = {change.path.rpartition("/")[0] for change in changes if change.path}
+        return {
+            f"{self.target}/{path}" if path else self.target: after
+            for path, (before, after) in self._times.items()
+            if before != after or path in inside
+        }
 
     # An overlay's upper layer
 
@@ -176,8 +191,8 @@ class _Capture:
             yield Change(ChangeKind.REPLACED, self.target, path, old, new)
         elif not new.looks_like(old):
             yield Change(ChangeKind.MODE, self.target, path, old, new)
-        if both and old is not None and new.mtime_ns != old.mtime_ns:
-            self.folder_times[f"{self.target}/{path}"] = new.mtime_ns
+        if both and old is not None:
+            self._times[path] = (old.mtime_ns, new.mtime_ns)
         yield from self._merged(path, both, both and (opaque or covered))
 
     def _find_lost(self, found: list[Change]) -> None:
@@ -205,8 +220,7 @@ class _Capture:
         new = self._new("", facts) if facts is not None else None
         if new is None or old is None:
             return
-        if new.mtime_ns != old.mtime_ns:
-            self.folder_times[self.target] = new.mtime_ns
+        self._times[""] = (old.mtime_ns, new.mtime_ns)
         # The upper folder was made by the host: whose it is says nothing.
         if (new.mode, new.xattrs) != (old.mode, old.xattrs):
             yield Change(ChangeKind.MODE, self.target, "", old, new)
@@ -242,8 +256,8 @@ class _Capture:
                 change = self._compared(path, old, new)
                 if change is not None:
                     yield change
-                if is_folder and old is not None and old.mtime_ns != new.mtime_ns:
-                    self.folder_times[f"{self.target}/{path}"] = new.mtime_ns
+                if is_folder and old is not None and old.type is FileType.FOLDER:
+                    self._times[path] = (old.mtime_ns, new.mtime_ns)
             if is_folder:
                 yield from self._copied(path, manifest, seen)
 
