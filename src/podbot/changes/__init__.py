@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from podbot.changes.patch import patch as as_patch
     from podbot.changes.records import Entry, Record, entries, find
     from podbot.changes.recovery import recover
-    from podbot.changes.risk import Flag, Level, flags
+    from podbot.changes.recovery import recover
+    from podbot.changes.risk import Flag, flags
+    from podbot.changes.risk_rules import Level
     from podbot.changes.select import select as select_changes
     from podbot.changes.undo import Application, Undone, applications
     from podbot.changes.undo import undo as undo_changes
@@ -50,7 +52,7 @@ _EXPORTS = {
     "FileType": "model",
     "Flag": "risk",
     "Hunk": "hunks",
-    "Level": "risk",
+    "Level": "risk_rules",
     "Record": "records",
     "State": "model",
     "Undone": "undo",

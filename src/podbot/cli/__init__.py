@@ -36,6 +36,7 @@ EXAMPLES = """\
 examples:
   podbot run -- make test  run it in a sandbox; see what it changed, and decide
   podbot shell             the same with a shell, to try things
+  podbot changes           what waits for a decision; show, diff, apply, pick, undo, …
   podbot doctor            what can this host enforce, and how to get what is missing?
   podbot doctor --json     the same for scripts; exit code 0 if the overlay backend runs
   podbot gc --dry-run      what did crashed sandboxes leave behind?

@@ -26,8 +26,8 @@ examples:
   podbot gc              remove it
   podbot gc --json       the same as data, for scripts
 
-A kept layer is a folder: its 0.upper holds what was written over the first target.
-To throw one away for good: chmod -R u+rwX FOLDER && rm -rf FOLDER"""
+What is kept holds changes: `podbot changes show ID` tells them, `podbot changes discard ID`
+throws them away."""
 
 Fate = Literal["removed", "kept", "live"]
 
