@@ -239,7 +239,7 @@ def test_hidden_and_shown_paths(target: Path) -> None:
 def test_the_environment_is_what_was_asked_for(target: Path) -> None:
     env = {**os.environ, "MINE": "m", "OTHER": "o"}
     words = ("--env", "MINE", "--env", "SET=a=b", "--env", "MISSING")
-    script = "echo $MINE/$OTHER/$SET/$MISSING/$PODBOT_SANDBOX"
+    script = "echo $MINE/$OTHER/$SET/$MISSING/$PODBOT_RUN"
     result = podbot("run", *words, "--", "sh", "-c", script, env=env)
     mine, other, value, missing, id = result.stdout.strip().split("/")
     assert (mine, other, value, missing) == ("m", "", "a=b", "")

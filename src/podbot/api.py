@@ -30,7 +30,7 @@ from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, 
 
 __all__ = ["Ending", "RunOutcome", "RunRequest", "Streams", "run"]
 
-SANDBOX_VARIABLE = "PODBOT_SANDBOX"
+RUN_VARIABLE = "PODBOT_RUN"
 """Set inside to the id of the run, so that a prompt or a script can tell where it is."""
 
 MAX_EARLIER = 100
@@ -124,7 +124,7 @@ def run(
     layer = sandbox.layer
     assert layer is not None  # noqa: S101 - an overlay sandbox has one
     record = _record_of(request, before, sandbox)
-    command = replace(command, cwd=_folder(layer), env={SANDBOX_VARIABLE: layer.id})
+    command = replace(command, cwd=_folder(layer), env={RUN_VARIABLE: layer.id})
     try:
         with sandbox:
             # Without waiting for the disk: it is there for whoever looks after a crash of ours.

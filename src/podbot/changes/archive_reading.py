@@ -161,7 +161,7 @@ def _compare(step: Step, wanted: Member, found: Member | None) -> None:
 
 def _chosen(manifest: Manifest, given: Sequence[str] | None) -> tuple[str, ...]:
     """The folders to lie over: checked, real, and apart from each other."""
-    from podbot.sandbox.local import existing_folder
+    from podbot.sandbox.folders import existing_folder
 
     if isinstance(given, str):
         given = (given,)

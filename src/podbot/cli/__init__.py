@@ -89,7 +89,9 @@ def _dispatch(words: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"podbot {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="command", required=True)
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="command", required=True, prog="podbot"
+    )
     wanted = next((word for word in words if not word.startswith("-")), None)
     command: Command | None = None
     for name, (module, help_line) in COMMANDS.items():

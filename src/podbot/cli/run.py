@@ -7,6 +7,7 @@ decides what a sandbox may do: it turns words into a `RunRequest` and an outcome
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -173,6 +174,7 @@ def perform(
 ) -> int:
     """Run a command as the options say, then see to its changes. ``hints`` are variables to set."""
     open_standard_streams()
+    start_ahead()
     said = Saying(program, quiet=arguments.json)
     try:
         request = request_of(program, command, hints, arguments)
@@ -190,6 +192,14 @@ def perform(
     if outcome.signal is not None and code == outcome.exit_status:
         die_by(outcome.signal)
     return code
+
+
+def start_ahead() -> None:
+    """Have the process that will make the sandbox start while we load what else we need."""
+    from podbot.sandbox.overlay import owner
+
+    with contextlib.suppress(OSError):  # told where it is needed
+        owner.zygote()
 
 
 def open_standard_streams() -> None:
@@ -297,7 +307,6 @@ def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
 
 def _finish_as_data(outcome: RunOutcome, decision: Decision) -> int:
     """See to the changes, and tell of them and of the run in one object."""
-    import contextlib
     import io
     import json
 

@@ -21,7 +21,7 @@ examples:
   podbot shell --in last       go on in the changes of the latest run
   podbot shell --discard       nothing you do there will stay
 
-The shell is $SHELL if that is installed, else bash, else sh. Inside, $PODBOT_SANDBOX is
+The shell is $SHELL if that is installed, else bash, else sh. Inside, $PODBOT_RUN is
 the id of the run. exit codes: as podbot run."""
 
 

@@ -13,34 +13,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from podbot.errors import FileError, GuestLostError, Kind, LaunchError, PodbotError, SandboxError
-from podbot.sandbox.launcher import Launched, Launcher, find
-from podbot.sandbox.limits import Limits
-from podbot.sandbox.ops import Terminal
-from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
-from podbot.sandbox.sandbox import Process, Sandbox
-from podbot.sandbox.values import (
-    ExecResult,
-    FileInfo,
-    GrepMatch,
-    GrepResult,
-    Guarantee,
-    PythonResult,
-    TransferResult,
-)
-
 if TYPE_CHECKING:
+    from podbot.errors import (
+        FileError,
+        GuestLostError,
+        Kind,
+        LaunchError,
+        PodbotError,
+        SandboxError,
+    )
     from podbot.sandbox.async_backends import (
         AsyncLocalSandbox,
         AsyncMemorySandbox,
         AsyncOverlaySandbox,
     )
     from podbot.sandbox.async_sandbox import AsyncProcess, AsyncSandbox
+    from podbot.sandbox.launcher import Launched, Launcher
+    from podbot.sandbox.limits import Limits
     from podbot.sandbox.local import LocalSandbox
     from podbot.sandbox.memory import MemorySandbox
+    from podbot.sandbox.ops import Terminal
     from podbot.sandbox.overlay.launcher import OverlaySandbox
     from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
     from podbot.sandbox.pool import Pool
+    from podbot.sandbox.sandbox import Process, Sandbox
+    from podbot.sandbox.values import (
+        ExecResult,
+        FileInfo,
+        GrepMatch,
+        GrepResult,
+        Guarantee,
+        PythonResult,
+        TransferResult,
+    )
 
 __all__ = [
     "DEFAULT_ENVIRONMENT",
@@ -79,19 +85,26 @@ __all__ = [
     "open_async",
 ]
 
-# Found when first used: asyncio and subprocess would double the time of importing this module.
-_LAZY = {
-    "AsyncLocalSandbox": "podbot.sandbox.async_backends",
-    "AsyncMemorySandbox": "podbot.sandbox.async_backends",
-    "AsyncOverlaySandbox": "podbot.sandbox.async_backends",
-    "AsyncProcess": "podbot.sandbox.async_sandbox",
-    "AsyncSandbox": "podbot.sandbox.async_sandbox",
-    "Layer": "podbot.sandbox.overlay.layers",
-    "LocalSandbox": "podbot.sandbox.local",
-    "MemorySandbox": "podbot.sandbox.memory",
-    "OverlaySandbox": "podbot.sandbox.overlay.launcher",
-    "Pool": "podbot.sandbox.pool",
+# Found when first used: whoever needs one part does not pay for the others.
+_HOMES = {
+    "podbot.errors": "FileError GuestLostError Kind LaunchError PodbotError SandboxError",
+    "podbot.sandbox.async_backends": "AsyncLocalSandbox AsyncMemorySandbox AsyncOverlaySandbox",
+    "podbot.sandbox.async_sandbox": "AsyncProcess AsyncSandbox",
+    "podbot.sandbox.launcher": "Launched Launcher",
+    "podbot.sandbox.limits": "Limits",
+    "podbot.sandbox.local": "LocalSandbox",
+    "podbot.sandbox.memory": "MemorySandbox",
+    "podbot.sandbox.ops": "Terminal",
+    "podbot.sandbox.overlay.launcher": "OverlaySandbox",
+    "podbot.sandbox.overlay.layers": "Layer",
+    "podbot.sandbox.policy": "DEFAULT_ENVIRONMENT DEFAULT_HIDDEN Policy",
+    "podbot.sandbox.pool": "Pool",
+    "podbot.sandbox.sandbox": "Process Sandbox",
+    "podbot.sandbox.values": (
+        "ExecResult FileInfo GrepMatch GrepResult Guarantee PythonResult TransferResult"
+    ),
 }
+_LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 # Hidden from type checkers, or every misspelt name would be an object to them.
 if not TYPE_CHECKING:
@@ -112,11 +125,15 @@ def open(backend: str = "overlay", **options: object) -> Sandbox:
     ``options`` are the backend's own, besides ``policy`` and ``limits``, which all take; see
     `LocalSandbox` and `OverlaySandbox`. Raises `LaunchError`, or kind ``unknown_backend``.
     """
+    from podbot.sandbox.launcher import find
+    from podbot.sandbox.sandbox import Sandbox
+
     return Sandbox(find(backend)(**options))
 
 
 def open_async(backend: str = "overlay", **options: object) -> AsyncSandbox:
     """The async twin of `open`: await it, or use it in ``async with``."""
     from podbot.sandbox.async_sandbox import AsyncSandbox
+    from podbot.sandbox.launcher import find
 
     return AsyncSandbox(find(backend)(**options))

@@ -8,9 +8,7 @@ module are stand-ins without their ``__init__``, so that nothing else is importe
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import sysconfig
 from functools import cache
 from pathlib import Path
 
@@ -52,8 +50,11 @@ def measured() -> bool:
 @cache
 def ripgrep() -> str | None:
     """The rg that came with podbot, else the one on PATH, else none (Python searches then)."""
-    for folder in (sysconfig.get_path("scripts"), os.path.dirname(sys.executable)):
-        candidate = os.path.join(folder, "rg")
-        if os.access(candidate, os.X_OK):
-            return candidate
-    return shutil.which("rg")
+    beside = os.path.join(os.path.dirname(sys.executable), "rg")
+    if os.access(beside, os.X_OK):
+        return beside
+    import sysconfig
+    from shutil import which
+
+    script = os.path.join(sysconfig.get_path("scripts"), "rg")
+    return script if os.access(script, os.X_OK) else which("rg")

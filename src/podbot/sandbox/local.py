@@ -19,6 +19,7 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import interpreter
+from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.guest import remove_tree
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
@@ -154,32 +155,6 @@ def _environment(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
-
-
-def existing_folder(target: str | os.PathLike[str]) -> Path:
-    """A target as an absolute path without links, or the error that names what is wrong."""
-    path = os.path.expanduser(os.fspath(target))
-    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-    try:
-        real = os.path.realpath(path, strict=True)
-        is_folder = os.path.isdir(real)
-    except (FileNotFoundError, NotADirectoryError):
-        raise LaunchError(
-            f"target {shown} does not exist",
-            kind=Kind.TARGET_MISSING,
-            remedy="create the folder, or name another one",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise LaunchError(
-            f"target {shown} cannot be reached: {error}", kind=Kind.TARGET_REFUSED
-        ) from None
-    if not is_folder:
-        raise LaunchError(
-            f"target {shown} is not a folder",
-            kind=Kind.TARGET_NOT_DIRECTORY,
-            remedy="name the folder that holds the file",
-        )
-    return Path(real)
 
 
 def rlimits(limits: Limits) -> dict[str, int]:

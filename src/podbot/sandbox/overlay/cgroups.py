@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -111,7 +110,7 @@ def _v1() -> Hierarchy | None:
 def _makes(folder: Path) -> bool:
     if not os.access(folder, os.W_OK):
         return False
-    probe = folder / f"{PREFIX}probe-{secrets.token_hex(4)}"
+    probe = folder / f"{PREFIX}probe-{os.urandom(4).hex()}"
     try:
         probe.mkdir()
         probe.rmdir()
@@ -126,7 +125,7 @@ def create(cpu: float | None, memory: int | None, pids: int | None) -> Group:
         return NO_GROUP
     place = hierarchy()
     wanted = {"cpu": cpu, "memory": memory, "pids": pids}
-    name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+    name = f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
     folders: dict[Path, None] = {}
     enforced = {}
     for controller, value in wanted.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -74,6 +73,8 @@ class _Budget:
 
 
 def _copy_folder(source: bytes, destination: bytes, budget: _Budget) -> None:
+    import shutil  # only where copies are made
+
     os.makedirs(destination, exist_ok=True)
     with os.scandir(source) as entries:
         for entry in entries:
@@ -96,6 +97,8 @@ def _copy_folder(source: bytes, destination: bytes, budget: _Budget) -> None:
 
 
 def _copy_file(source: bytes, destination: bytes) -> None:
+    import shutil
+
     with open(source, "rb") as reading, open(destination, "xb") as writing:
         try:
             fcntl.ioctl(writing, _FICLONE, reading.fileno())  # shares blocks on btrfs and xfs

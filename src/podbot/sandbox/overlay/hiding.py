@@ -9,10 +9,8 @@ the host later is hidden too. Elsewhere the parent folder gets a read-only overl
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
-import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -184,6 +182,14 @@ def _folder_mode(path: str) -> int | None:
     return stat.S_IMODE(mode) if stat.S_ISDIR(mode) else None
 
 
+def _digest(data: bytes) -> str:
+    try:
+        from _blake2 import blake2b  # what hashlib has too, after loading all of OpenSSL
+    except ImportError:
+        from hashlib import blake2b
+    return blake2b(data, digest_size=16).hexdigest()
+
+
 def _find_or_make(key: _Key, modes: dict[str, int | None]) -> str:
     _, names, _ = key
     leaves = set()
@@ -196,7 +202,7 @@ def _find_or_make(key: _Key, modes: dict[str, int | None]) -> str:
     leaves = {leaf for leaf in leaves if not any(is_below(leaf, other) for other in leaves)}
     there = {folder: mode for folder, mode in modes.items() if mode is not None}
     needed = {folder for leaf in leaves for folder in _folders_above((leaf,))}
-    digest = hashlib.sha256(repr(key).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    digest = _digest(repr(key).encode("utf-8", "surrogateescape"))
     path = layers.root() / "templates" / digest
     if not path.is_dir():
         _make(path, leaves, {folder: mode for folder, mode in there.items() if folder in needed})
@@ -221,7 +227,9 @@ def empty_file() -> str:
 def _make(path: Path, leaves: set[str], modes: dict[str, int]) -> None:
     """Build beside its place and rename: another process may be doing the same."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=path.parent))
+    from tempfile import mkdtemp  # needed once in the life of a template
+
+    draft = Path(mkdtemp(dir=path.parent))
     try:
         for folder in sorted(modes):
             (draft / folder).mkdir(exist_ok=True)

@@ -14,15 +14,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from podbot.config import places
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import interpreter, wire
 from podbot.sandbox.baseline import Baseline
 from podbot.sandbox.channel import launch_failure
+from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.local import existing_folder
 from podbot.sandbox.overlay import (
     cgroups,
     copying,
@@ -35,13 +36,15 @@ from podbot.sandbox.overlay import (
     report,
     watcher,
 )
+from podbot.sandbox.overlay.agreed import PRIVATE
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.overlay.mounts import is_below
-from podbot.sandbox.overlay.setup import Bind, Overlay, Plan
-from podbot.sandbox.overlay.zygote import PRIVATE
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.setup import Bind, Overlay, Plan
 
 UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
 READY_SECONDS = 60.0

@@ -14,7 +14,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
-from podbot.sandbox.guest import remove_tree
 from podbot.sandbox.overlay import closed
 
 META = "layer.json"
@@ -170,7 +168,7 @@ def create(
     """A new layer and its lock, which marks it as live until the descriptor is closed."""
     now = time.time_ns()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 10**9))
-    path = root() / f"{stamp}-{secrets.token_hex(4)}"
+    path = root() / f"{stamp}-{os.urandom(4).hex()}"
     clock = (boot_id(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     inside = tuple(h for h in hidden if any(f"{h}/".startswith(f"{t}/") for t in targets))
     layer = Layer(path, targets, now / 1e9, os.getpid(), method, now, clock, inside)
@@ -403,6 +401,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 def remove(path: Path) -> None:
     """Remove a tree of ours, whatever modes overlay or a guest left in it."""
+    from podbot.sandbox.guest import remove_tree  # large, and mostly not needed
+
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         remove_tree(folder, path.name)

@@ -12,16 +12,22 @@ import atexit
 import contextlib
 import json
 import os
+import select
+import signal
 import socket
-import subprocess
 import threading
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING
 
 from podbot.sandbox import interpreter
-from podbot.sandbox.overlay.setup import Plan
+
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.setup import Plan
 
 END_SECONDS = 10.0
+LINE = 3
+"""The descriptor the zygote finds its control socket at; it closes all behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +46,19 @@ class ZygoteOwner:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        command = interpreter.command(
-            "podbot.sandbox.overlay.zygote", str(theirs.fileno()), str(os.getpid())
-        )
+        command = interpreter.command("podbot.sandbox.overlay.zygote", str(LINE), str(os.getpid()))
         try:
-            self._process = subprocess.Popen(
+            # Not subprocess: importing it takes longer than all of this.
+            self._pid = os.posix_spawn(
+                command[0],
                 command,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                env=interpreter.environment(),
-                start_new_session=True,  # Ctrl-C at a terminal is for the host to handle
+                interpreter.environment(),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), LINE),
+                ],
+                setsid=True,  # Ctrl-C at a terminal is for the host to handle
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
             )
         except BaseException:
             ours.close()
@@ -62,16 +70,24 @@ class ZygoteOwner:
         self._lock = threading.Lock()
         self._numbers = count(1)
         self._ended: set[int] = set()
+        self._burial = threading.Lock()
+        self._buried = False
 
     @property
     def alive(self) -> bool:
         """Whether the zygote still runs."""
-        return self._process.poll() is None
+        with self._burial:
+            if not self._buried:
+                try:
+                    self._buried = os.waitpid(self._pid, os.WNOHANG)[0] != 0
+                except ChildProcessError:
+                    self._buried = True  # the program around us waited for any child, and got it
+            return not self._buried
 
     @property
     def pid(self) -> int:
         """Its process id."""
-        return self._process.pid
+        return self._pid
 
     def start(self, order: Order, line: socket.socket, lock: int) -> int:
         """Have it fork a guest that serves ``line``; gives the number to end it with."""
@@ -114,8 +130,16 @@ class ZygoteOwner:
     def stop(self) -> None:
         """End the zygote and every sandbox it holds."""
         self._control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
+        if not self.alive:
+            return
+        fd = os.pidfd_open(self._pid)  # ours until buried: the number is nobody else's
+        try:
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            poll.poll(int(END_SECONDS * 1000))
+        finally:
+            os.close(fd)
+        self.alive  # noqa: B018 - buries it
 
 
 _owner: ZygoteOwner | None = None

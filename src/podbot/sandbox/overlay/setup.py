@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypedDict
 
 from podbot.sandbox.overlay import kernel, seccomp
+from podbot.sandbox.overlay.agreed import LANDLOCK_MIN_ABI
 
 
 class Overlay(TypedDict):
@@ -290,7 +291,6 @@ def _lock_down(plan: Plan) -> None:
 # Everything Landlock can say about changing files, by the ABI that brought it.
 _WRITE_FILE, _TRUNCATE, _REFER = 1 << 1, 1 << 14, 1 << 13
 _CHANGES = _WRITE_FILE | sum(1 << bit for bit in range(4, 13)) | _REFER
-LANDLOCK_MIN_ABI = 2  # the first one that allows renaming across folders at all
 
 
 def _landlock(writable: list[str]) -> None:

@@ -25,13 +25,13 @@ from typing import NamedTuple, cast
 
 from podbot.sandbox import guest
 from podbot.sandbox.overlay import kernel, setup
+from podbot.sandbox.overlay.agreed import PRIVATE
 
 MESSAGE_LIMIT = 1 << 20
 GUEST_FD = 3
 IDLE_MILLISECONDS = 20
 """How long nobody must have asked for anything before the stock is filled, unless a sandbox just
 ended or several were started in a row: one that just started wants the processor for itself."""
-PRIVATE = {"/run": "755", "/tmp": "1777", "/var/tmp": "1777"}  # noqa: S108 - what we cover
 
 
 class Child(NamedTuple):
@@ -387,6 +387,7 @@ def main() -> None:
     """Serve the control socket whose descriptor, and the owner whose pid, are on the line."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
+    os.closerange(control.fileno() + 1, 1 << 20)  # what the owner's caller left open for children
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # one lock a sandbox
     os.chdir("/")
