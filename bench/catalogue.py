@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import changes, commands, diff, files, kernel, lifecycle, scale, search, startup, streams
+from bench import (
+    apply,
+    changes,
+    commands,
+    diff,
+    files,
+    kernel,
+    lifecycle,
+    scale,
+    search,
+    startup,
+    streams,
+)
 from bench.rows import Absent, Outcome, Row
 from bench.setting import PACKAGES, Setting, tool
 
@@ -51,4 +63,5 @@ ALL = (
     Benchmark("capture", changes.capture_at_scale),
     Benchmark("diff", diff.many, needs="git"),
     Benchmark("diff-hard", diff.hard, needs="git"),
+    Benchmark("apply", apply.apply),
 )

@@ -123,6 +123,11 @@ def journals_of(layer: Layer) -> list[str]:
     return [own.id for own in journal.of_layer(layer.id)]
 
 
+HARD = pytest.mark.parametrize("where", ["one disk", "two disks", "plain renames"], indirect=True)
+"""A store beside the layers differs in where it is alone: the tests that take long leave it out."""
+
+
+@HARD
 def test_an_apply_that_is_killed_anywhere_is_taken_back(target: Path) -> None:
     before = look(target)
     changes, seen = worked_on(target, WORK)
@@ -131,7 +136,7 @@ def test_an_apply_that_is_killed_anywhere_is_taken_back(target: Path) -> None:
     for at in range(1000):
         current = capture(layer)
         assert conflicts(current) == (), at
-        if not crash(lambda changes=current: apply(changes), at):  # type: ignore[misc]
+        if not crash(lambda changes=current: apply(changes, allow_flagged=True), at):  # type: ignore[misc]
             break
         told = recover()
         if any(own.marked(journal.DONE) for own in journal.of_layer(layer.id)):
@@ -151,13 +156,14 @@ def test_an_apply_that_is_killed_anywhere_is_taken_back(target: Path) -> None:
     assert look(target) == before
 
 
+@HARD
 def test_an_undo_that_is_killed_anywhere_is_completed(target: Path) -> None:
     before = look(target)
     changes, seen = worked_on(target, WORK)
     layer = layer_of(changes)
 
     for at in range(1000):
-        apply(capture(layer))
+        apply(capture(layer), allow_flagged=True)
         assert look(target)["paths"] == seen["paths"], at
         killed = crash(lambda: undo(layer.id), at)
         begun = any(own.marked(journal.UNDOING) for own in journal.of_layer(layer.id))

@@ -93,24 +93,24 @@ class _Backward:
             self._folder_back(move, spot)
             # A descriptor of the folder that was there before would lead nowhere now.
             self._site.tree(move).forget()
-            spot = self._site.spot(move)
+            self._clean(move, self._site.spot(move))
         else:
             self._thing_back(move, spot, move.was)
-        self._clean(move, spot)
 
     # What was not there
 
     def _take_away(self, move: Move, spot: Spot) -> None:
         facts = placing.facts_of(*spot.place)
+        if self._applied is None or facts is None:
+            self._clean(move, spot)  # what was only staged, or taken out and not yet removed
         if facts is None:
             return
-        if not self._is_ours(move, spot.place):
+        if not self._is_ours(move, spot.place, facts):
             raise _LeftError("it was changed or put there since, and stays")
         journal.step("take away")
         if placing.type_of(facts) is FileType.FOLDER:
             self._rmdir(spot.folder, spot.name)
             return
-        self._clean(move, spot)  # what was only staged
         # Taken out first, then looked at again: from here on nobody can swap it.
         placing.put(spot.place, spot.staged)
         if not self._is_ours(move, spot.staged):
@@ -123,55 +123,66 @@ class _Backward:
 
     def _thing_back(self, move: Move, spot: Spot, was: State) -> None:
         there = placing.facts_of(*spot.place)
-        if there is not None and placing.is_same_object(there, was):
-            return  # it never went, or is back
-        if self._is_copy_back(move, there, was):
+        is_back = there is not None and placing.is_same_object(there, was)  # or never went
+        if not is_back and self._is_copy_back(move, there, was):
             self._site.note_brought(move, spot)
+            is_back = True
+        if is_back:
+            self._clean(move, spot)
             return
-        if there is not None and not self._is_ours(move, spot.place):
+        if there is not None and not self._is_ours(move, spot.place, there):
             self._stow(move, spot, was)
             raise _LeftError(f"it was changed or put there since, and stays;{self._kept_as(move)}")
         self._old_to_temp(move, spot, was)
         if there is None:
             journal.step("put back")
             placing.put(spot.staged, spot.place)
+            self._clean(move, spot)
         else:
             self._swap_back(move, spot)
-        self._site.note_brought(move, spot)
+        if self._site.is_far(move):
+            self._site.note_brought(move, spot)
 
     def _is_copy_back(self, move: Move, there: os.stat_result | None, was: State) -> bool:
         """Whether a copy of the old thing from the store is in its place already."""
-        if there is None or self._applied is None or not self._site.has_kept(move):
+        if there is None or self._applied is None or not self._site.is_far(move):
             return False
         after = self._applied.after.get(move.number)
         is_new = after is not None and placing.is_same_object(there, after)
-        return not is_new and _looks_like(there, was)
+        return not is_new and _looks_like(there, was) and self._site.has_kept(move)
 
     def _old_to_temp(self, move: Move, spot: Spot, was: State) -> None:
         """Bring the old thing beside its place, from wherever it is."""
         staged = placing.facts_of(*spot.staged)
         if staged is not None and placing.is_same_object(staged, was):
             return
-        set_aside = placing.facts_of(spot.temp_folder, placing.aside(spot.temp))
-        is_aside = set_aside is not None and placing.is_same_object(set_aside, was)
-        if not is_aside and not self._site.has_kept(move):
-            raise _LeftError("what was there before is neither here nor in the store")
+        set_aside = (spot.temp_folder, placing.aside(spot.temp))
+        if not self._site.has_kept(move):
+            facts = placing.facts_of(*set_aside)
+            if facts is None or not placing.is_same_object(facts, was):
+                raise _LeftError("what was there before is neither here nor in the store")
+            self._remove_staged(spot, staged)
+            journal.step("bring back")
+            placing.put(set_aside, spot.staged)
+            return
+        self._remove_staged(spot, staged)
+        journal.step("bring back")
+        self._site.bring(move, spot)
+
+    def _remove_staged(self, spot: Spot, staged: os.stat_result | None) -> None:
         if staged is not None:
             journal.step("remove what was staged")
             placing.remove(*spot.staged)
-        journal.step("bring back")
-        if is_aside:
-            placing.put((spot.temp_folder, placing.aside(spot.temp)), spot.staged)
-        else:
-            self._site.bring(move, spot)
 
     def _swap_back(self, move: Move, spot: Spot) -> None:
         """The old thing is staged and ours is in its place: trade, look again, remove ours."""
+        # A folder of ours only has to be empty, and need not be the same one any more.
+        is_folder = move.new is not None and move.new.type is FileType.FOLDER
+        swapped = False
         journal.step("swap back")
         try:
             placing.swap(spot.folder, spot.temp, spot.name)
-            # A folder of ours only has to be empty, and need not be the same one any more.
-            is_folder = move.new is not None and move.new.type is FileType.FOLDER
+            swapped = True
             if is_folder or self._is_ours(move, spot.staged):
                 journal.step("remove")
                 placing.remove(*spot.staged)
@@ -179,8 +190,7 @@ class _Backward:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        there = placing.facts_of(*spot.place)
-        if there is not None and move.was is not None and placing.is_same_object(there, move.was):
+        if swapped:
             placing.swap(spot.folder, spot.temp, spot.name)
         if move.was is not None and move.was.type is not FileType.FOLDER:
             self._stow(move, spot, move.was)
@@ -189,12 +199,12 @@ class _Backward:
     def _stow(self, move: Move, spot: Spot, was: State) -> None:
         """Carry the old thing into the store, where it waits for whoever wants it back."""
         staged = placing.facts_of(*spot.staged)
-        if (
-            staged is not None
-            and placing.is_same_object(staged, was)
-            and not self._site.keep(move, spot)
-        ):
-            os.unlink(spot.temp, dir_fd=spot.temp_folder)
+        if staged is None:
+            return
+        if placing.is_same_object(staged, was) and self._site.keep(move, spot):
+            return
+        if self._site.has_kept(move):
+            os.unlink(spot.temp, dir_fd=spot.temp_folder)  # the store has it, and this is a copy
 
     def _folder_back(self, move: Move, spot: Spot) -> None:
         there = placing.facts_of(*spot.place)
@@ -204,7 +214,7 @@ class _Backward:
             journal.step("make a folder again")
             os.mkdir(spot.name, 0o700, dir_fd=spot.folder)
         else:
-            if not self._is_ours(move, spot.place):
+            if not self._is_ours(move, spot.place, there):
                 raise _LeftError("it was changed or put there since, and stays")
             staged = placing.facts_of(*spot.staged)
             if staged is None or placing.type_of(staged) is not FileType.FOLDER:
@@ -263,9 +273,9 @@ class _Backward:
 
     # What is whose
 
-    def _is_ours(self, move: Move, thing: Named) -> bool:
+    def _is_ours(self, move: Move, thing: Named, facts: os.stat_result | None = None) -> bool:
         """Whether this is what the plan put there, and nobody changed it since."""
-        facts = placing.facts_of(*thing)
+        facts = facts or placing.facts_of(*thing)
         new = move.new
         if facts is None or new is None:
             return False

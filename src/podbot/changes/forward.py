@@ -50,6 +50,7 @@ class _Forward:
         self._site, self._plan, self._source = site, site.plan, source
         self._made: dict[int, tuple[int, int]] = {}
         self._linked: set[tuple[int, int]] = set()  # files that got another name, and so a ctime
+        self._bare: dict[tuple[int, str], bool] = {}  # whether new files in a folder get no xattrs
         self._result = Result()
 
     def run(self) -> Result:
@@ -127,9 +128,8 @@ class _Forward:
             if move.link_to is not None:
                 self._link(move, spot, move.link_to)
             elif new.type is FileType.FILE:
-                file, seen = self._source(move)
-                with file:
-                    placing.make_file(spot.staged, new, file, seen)
+                self._make_file(move, spot, new)
+                return
             else:
                 placing.make_other(spot.staged, new)
         except FileExistsError:
@@ -140,6 +140,15 @@ class _Forward:
             raise MovedOnError(f"{where} was changed in the layer since it was looked at") from None
         facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
         self._made[move.number] = (facts.st_dev, facts.st_ino)
+
+    def _make_file(self, move: Move, spot: Spot, new: State) -> None:
+        above = (move.target, move.path.rpartition("/")[0])
+        file, seen = self._source(move)
+        with file:
+            facts = placing.make_file(spot.staged, new, file, seen, self._bare.get(above, False))
+        self._made[move.number] = (facts.st_dev, facts.st_ino)
+        if above not in self._bare:
+            self._bare[above] = not placing.default_acl(spot.folder)
 
     def _link(self, move: Move, spot: Spot, source: str) -> None:
         folder, name = self._site.tree(move).parent(source)

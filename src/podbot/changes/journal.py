@@ -147,8 +147,11 @@ class Journal:
     def _stores(self) -> set[Path]:
         """Every folder that may keep things of this journal."""
         found = {self.folder / KEPT, layers.place() / "undo" / self.id}
-        with suppress(ChangesError):
-            found |= {Path(place.kept) for place in self.read().places}
+        with (
+            suppress(OSError, ValueError, TypeError, KeyError),
+            open(self.folder / PLAN, encoding="ascii") as lines,
+        ):
+            found |= {Path(kept) for _, kept in json.loads(next(lines))["places"]}
         return {folder for folder in found if os.path.lexists(folder)}
 
     def store_for(self, device: int) -> Path:

@@ -12,8 +12,13 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from podbot.changes.model import TYPES, FileType, State
+
+Data = list[Any]
+"""A state as JSON holds it."""
+_TYPES = {kind.value: kind for kind in FileType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,34 +136,26 @@ class Plan:
         raise ValueError("the journal is cut short")
 
 
-def as_data(state: State | None) -> list[object] | None:
+def as_data(state: State | None) -> Data | None:
     """A state as JSON can hold it."""
     if state is None:
         return None
     return [
         state.type.value, state.mode, state.uid, state.gid, state.size, state.mtime_ns,
         state.ctime_ns, state.device, state.inode, state.links, state.link, state.rdev,
-        [[name, base64.b64encode(value).decode("ascii")] for name, value in state.xattrs],
+        [[name, base64.b64encode(value).decode("ascii")] for name, value in state.xattrs]
+        if state.xattrs else [],
     ]  # fmt: skip
 
 
-def of_data(data: list[object] | None) -> State | None:
-    """A state from what `as_data` gave."""
+def of_data(data: Data | None) -> State | None:
+    """A state from what `as_data` gave; trusted, as it comes from a folder that is ours alone."""
     if data is None:
         return None
-    kind, mode, uid, gid, size, mtime, ctime, device, inode, links, link, rdev, xattrs = data
-    numbers = (mode, uid, gid, size, mtime, ctime, device, inode, links)
-    if not all(isinstance(number, int) for number in (*numbers, rdev)):
-        raise ValueError("a state of numbers that are none")
-    assert isinstance(xattrs, list)  # noqa: S101 - written by us, below a folder that is ours
-    kept = tuple((str(name), base64.b64decode(value)) for name, value in xattrs)
-    return State(
-        FileType(str(kind)),
-        *numbers,  # type: ignore[arg-type]  # looked at above
-        link=None if link is None else str(link),
-        rdev=rdev,  # type: ignore[arg-type]  # looked at above
-        xattrs=kept,
-    )
+    *rest, xattrs = data
+    rest[0] = _TYPES[rest[0]]
+    rest.append(tuple([(name, base64.b64decode(value)) for name, value in xattrs]))
+    return State(*rest)
 
 
 def state_of(

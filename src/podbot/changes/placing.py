@@ -144,16 +144,23 @@ def remove(folder: int, name: str) -> None:
 # Things
 
 
-def make_file(to: Named, want: State, source: BinaryIO, seen: State | None) -> None:
-    """A new file with the bytes of an open one; ``seen`` is what that must be."""
+def make_file(
+    to: Named, want: State, source: BinaryIO, seen: State | None = None, bare: bool = False
+) -> os.stat_result:
+    """A new file with the bytes of an open one; ``seen`` is what that must be.
+
+    ``bare`` says that new files here have no attributes by themselves. Gives what `stat` said.
+    """
     # Attributes can only be set on a file its owner may write.
     mode = 0o600 if want.xattrs else want.mode & 0o777
     fd = os.open(to[1], _CREATE, mode, dir_fd=to[0])
     try:
         _copy(source, fd, want.size, seen)
-        dress(fd, os.fstat(fd), want)
+        facts = os.fstat(fd)
+        dress(fd, facts, want, bare)
     finally:
         os.close(fd)
+    return facts
 
 
 def make_other(to: Named, want: State) -> None:
@@ -188,7 +195,7 @@ def copy(thing: Named, to: Named) -> None:
     if want.type is FileType.FILE:
         source = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb", buffering=0)
         with source:
-            make_file(to, want, source, None)
+            make_file(to, want, source)
     elif want.type is FileType.DEVICE:
         os.mknod(to[1], facts.st_mode, facts.st_rdev, dir_fd=to[0])
         with handle(*to) as fd:
@@ -200,13 +207,16 @@ def copy(thing: Named, to: Named) -> None:
 # Attributes
 
 
-def dress(place: int | str, have: os.stat_result, want: State) -> None:
-    """Give an open file, or what a handle holds, its owner, attributes, mode and time."""
+def dress(place: int | str, have: os.stat_result, want: State, bare: bool = False) -> None:
+    """Give an open file, or what a handle holds, its owner, attributes, mode and time.
+
+    ``bare`` says that it has no attributes yet.
+    """
     mode = stat.S_IMODE(have.st_mode)
     if (have.st_uid, have.st_gid) != (want.uid, want.gid):
         _own(place, have, want)
         mode = -1  # a new owner may have cleared bits of it
-    if _set_xattrs(place, have, want):
+    if (want.xattrs or not bare) and _set_xattrs(place, have, want):
         mode = -1
     if mode != want.mode:
         os.chmod(place, want.mode)
@@ -267,6 +277,15 @@ def xattrs(place: int | str) -> tuple[tuple[str, bytes], ...]:
         return ()  # a file system without them
 
 
+def default_acl(folder: int) -> bool:
+    """Whether files get attributes by being made in this folder."""
+    try:
+        os.getxattr(by_handle(folder), "system.posix_acl_default")
+    except OSError as error:
+        return error.errno not in (errno.ENODATA, errno.EOPNOTSUPP)
+    return True
+
+
 # Bytes
 
 
@@ -276,12 +295,12 @@ def _copy(source: BinaryIO, to: int, size: int, seen: State | None) -> None:
     except OSError:  # not a file on disk
         _copy_stream(source, to, size)
         return
-    check_source(fd, seen)
     if size <= SMALL:
         _copy_range(fd, to, 0, size)
     else:
+        check_source(fd, seen)
         _copy_large(fd, to, size)
-    check_source(fd, seen)
+    check_source(fd, seen)  # afterwards: whatever it was before, this is what was copied
 
 
 def check_source(fd: int, seen: State | None) -> None:
@@ -333,7 +352,7 @@ def _copy_large(fd: int, to: int, size: int) -> None:
 
 
 def _copy_range(fd: int, to: int, start: int, end: int) -> None:
-    if start != end:
+    if start:
         os.lseek(fd, start, os.SEEK_SET)
         os.lseek(to, start, os.SEEK_SET)
     in_kernel = end - start > SMALL
@@ -357,9 +376,9 @@ def _copy_range(fd: int, to: int, start: int, end: int) -> None:
 
 
 def _write(to: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(to, view) :]
+    written = os.write(to, data)
+    while written < len(data):
+        written += os.write(to, memoryview(data)[written:])
 
 
 def type_of(facts: os.stat_result) -> FileType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
@@ -63,20 +64,15 @@ def draft(request: Request, trees: Mapping[str, Tree]) -> Draft:
     parts: list[_Target] = []
     moves: list[Move] = []
     sources: dict[int, Change] = {}
-    for index, (target, tree) in enumerate(trees.items()):
-        part = _Target(request, target, tree)
+    for index, tree in enumerate(trees.values()):
+        part = _Target(request, index, tree)
         parts.append(part)
-        for change, move in part.moves():
-            settled = (change.target, change.path) not in request.drifted
-            sources[len(moves)] = change
-            moves.append(replace(move, number=len(moves), target=index, settled=settled))
+        for change, move in part.moves(len(moves)):
+            sources[move.number] = change
+            moves.append(move)
     return Draft(
         tuple(moves),
-        tuple(
-            replace(note, target=index)
-            for index, part in enumerate(parts)
-            for note in part.folder_notes()
-        ),
+        tuple(note for part in parts for note in part.folder_notes()),
         sources,
         tuple(change for part in parts for change in part.changed()),
         tuple(one for part in parts for one in part.skipped),
@@ -120,8 +116,9 @@ class _Placing:
 class _Target:
     """The changes of one target against its folder."""
 
-    def __init__(self, request: Request, target: str, tree: Tree):
-        self._request, self._target, self._tree = request, target, tree
+    def __init__(self, request: Request, index: int, tree: Tree):
+        self._request, self._index, self._tree = request, index, tree
+        self._target = tree.path
         self.skipped: list[tuple[Change, str]] = []
         self.conflicts: list[tuple[Change, str]] = []
         self._placing: dict[str, _Placing] = {}
@@ -130,7 +127,7 @@ class _Target:
         self._done: dict[str, Change] = {}
         self._folders: dict[str, bool] = {}  # whether the host has a folder there
         self._staying: set[str] = set()  # what is left out on purpose, and every folder above it
-        own = [change for change in request.chosen if change.target == target]
+        own = [change for change in request.chosen if change.target == self._target]
         for change in sorted(own, key=lambda change: change.path.split("/")):
             self._consider(change)
         self._keep_what_is_not_empty()
@@ -145,7 +142,7 @@ class _Target:
         if change.kind is ChangeKind.RENAMED and not self._take_source(change):
             return
         if change.new is None:
-            was = self._tree.state(change.path)
+            was = self._host(change.path, change.old)
             if was is not None and not self._as_seen(change.old, was):
                 self.conflicts.append((change, "the host has changed it since it was looked at"))
                 return
@@ -182,7 +179,7 @@ class _Target:
     def _take_source(self, change: Change) -> bool:
         """The old name of something renamed goes, unless something else came there."""
         source = change.source or ""
-        was = self._tree.state(source)
+        was = self._host(source, change.old)
         if not self._request.overwrite and (was is None or not self._as_seen(change.old, was)):
             reason = f"the host has changed {source} since it was looked at"
             self.conflicts.append((change, reason))
@@ -200,8 +197,8 @@ class _Target:
             else:
                 self.conflicts.append((change, reason))
             return False
-        was = self._tree.state(change.path)
         seen = None if change.kind is ChangeKind.RENAMED else change.old
+        was = self._host(change.path, seen)
         if not self._as_seen(seen, was):
             what = f"put a {was.type} there" if was and not seen else "changed it"
             self.conflicts.append((change, f"the host has {what} since it was looked at"))
@@ -224,6 +221,17 @@ class _Target:
         self._placing[change.path] = _Placing(change, was, new, link_to, in_place)
         self._folders[change.path] = False
         return True
+
+    def _host(self, path: str, seen: State | None) -> State | None:
+        """What the host has; what was not touched since it was seen need not be read again."""
+        above = self._placing.get(path.rpartition("/")[0])
+        if above is not None and not above.replaces_folder:
+            return None  # where no folder is yet, nothing is in it
+        facts = self._tree.facts(path)
+        if facts is None:
+            return None
+        identity = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
+        return seen if seen and seen.identity == identity else self._tree.state_of(path, facts)
 
     def _is_folder(self, path: str) -> bool:
         known = self._folders.get(path)
@@ -270,26 +278,33 @@ class _Target:
         """The changes that are part of the plan."""
         return list(self._done.values())
 
-    def moves(self) -> Iterator[tuple[Change, Move]]:
+    def moves(self, first: int) -> Iterator[tuple[Change, Move]]:
         """All moves in their order; what needs room comes first, what takes away later."""
-        linked: list[_Placing] = []
-        late: list[_Placing] = []
-        in_place: list[_Placing] = []
-        for path, placing in self._placing.items():
+        numbers = count(first)
+        later: tuple[list[_Placing], list[_Placing], list[_Placing]] = ([], [], [])
+        for placing in self._placing.values():
             if placing.link_to is not None and self._can_link(placing, placing.link_to):
-                linked.append(placing)
+                later[1].append(placing)
             elif placing.replaces_folder:
-                late.append(replace(placing, link_to=None))
+                later[0].append(replace(placing, link_to=None))
             elif placing.in_place:
-                in_place.append(placing)
+                later[2].append(placing)
             else:
-                yield placing.change, Move(0, 0, path, placing.was, placing.new)
+                yield self._move(next(numbers), placing, None)
         for path in sorted(self._going, key=lambda path: path.split("/"), reverse=True):
             change, was = self._going[path]
-            yield change, Move(0, 0, path, was, None)
-        for one in (*late, *linked, *in_place):
-            move = Move(0, 0, one.change.path, one.was, one.new, one.link_to, one.in_place)
-            yield one.change, move
+            settled = (change.target, change.path) not in self._request.drifted
+            yield change, Move(next(numbers), self._index, path, was, None, settled=settled)
+        for placing in chain(*later):
+            yield self._move(next(numbers), placing, placing.link_to)
+
+    def _move(self, number: int, placing: _Placing, link_to: str | None) -> tuple[Change, Move]:
+        change = placing.change
+        settled = (change.target, change.path) not in self._request.drifted
+        return change, Move(
+            number, self._index, change.path, placing.was, placing.new,
+            link_to, placing.in_place, settled,
+        )  # fmt: skip
 
     def _can_link(self, placing: _Placing, source: str) -> bool:
         """Whether the other name will be, or is, the very same file as the sandbox had."""
@@ -320,23 +335,23 @@ class _Target:
         notes: dict[str, Folder] = {}
         for path, (_, was) in self._going.items():
             if was.type is FileType.FOLDER:
-                notes[path] = Folder(0, path, was, None)
+                notes[path] = Folder(self._index, path, was, None)
         for path, placing in self._placing.items():
             if placing.replaces_folder:
-                notes[path] = Folder(0, path, placing.was, None)
+                notes[path] = Folder(self._index, path, placing.was, None)
             elif placing.new.type is FileType.FOLDER:
                 time = None if path in partial else placing.new.mtime_ns
-                notes[path] = Folder(0, path, None, placing.new, time)
+                notes[path] = Folder(self._index, path, None, placing.new, time)
         for path, (was, new) in self._attributes.items():
             time = None if path in partial else new.mtime_ns
-            notes[path] = Folder(0, path, was, new, time)
+            notes[path] = Folder(self._index, path, was, new, time)
         for path in self._touched():
             if path not in notes:
                 state = self._tree.state(path)
                 if state is not None and state.type is FileType.FOLDER:
                     where = f"{self._target}/{path}" if path else self._target
                     time = None if path in partial else times.get(where)
-                    notes[path] = Folder(0, path, state, None, time)
+                    notes[path] = Folder(self._index, path, state, None, time)
         for path in sorted(notes, key=lambda path: path.split("/") if path else []):
             yield replace(notes[path], settled=self._is_settled(notes[path]))
 

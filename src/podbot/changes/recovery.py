@@ -53,7 +53,7 @@ def _healed(own: Journal) -> list[str]:
     plan = own.read()
     with opened(plan) as site:
         if undoing:
-            outcome = undo_on(own, site)
+            outcome = undo_on(own, site, result_of(own))
             what = "undoing changes was interrupted: it is done now"
         elif done:
             result = result_of(own)
@@ -91,9 +91,9 @@ def roll_back(own: Journal, site: Site) -> Outcome:
     return outcome
 
 
-def undo_on(own: Journal, site: Site) -> Outcome:
+def undo_on(own: Journal, site: Site, result: Result) -> Outcome:
     """Undo a whole application, or go on with it; the journal is marked as being undone."""
-    outcome = take_back(site, applied(own))
+    outcome = take_back(site, _applied(own, result))
     remember(site)
     if not outcome.failed:
         own.mark(journal.UNDONE, {"left": outcome.left})
@@ -141,16 +141,16 @@ def result_of(own: Journal) -> Result:
         assert isinstance(facts, dict)  # noqa: S101 - written by us, below a folder that is ours
         after = {int(number): of_data(state) for number, state in facts["after"]}
         return Result(after, [of_data(state) for state in facts["folders"]])
-    except (AssertionError, ValueError, TypeError, KeyError) as error:
+    except (AssertionError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise own.broken(error) from None
 
 
-def applied(own: Journal) -> Applied:
+def _applied(own: Journal, result: Result) -> Applied:
     """What undo must know: the states after the application, and what folders to leave alone."""
     facts = own.facts(journal.UNDOING)
     notes = facts if isinstance(facts, dict) else {}
     return Applied(
-        result_of(own).after,
+        result.after,
         natural={(target, path) for target, path in notes.get("natural", ())},
         modes={(target, path): mode for target, path, mode in notes.get("modes", ())},
     )
@@ -174,7 +174,7 @@ def remember_applied(
 def remember(site: Site) -> None:
     """What is back in its place is no drift, unless it was before or someone changed it since."""
     plan = site.plan
-    entries: list[Move | Folder] = [*plan.moves, *plan.folders]
+    entries: list[Move | Folder] = [*plan.moves, *plan.folders] if plan.layer_id else []
     written: dict[str, State | None] = {}
     for entry in entries:
         now = _now(site, entry)

@@ -10,9 +10,8 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from podbot.changes import journal, placing
 from podbot.changes.model import FileType
@@ -23,8 +22,7 @@ from podbot.changes.tree import Tree
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """Where a move happens: its folder and name, and the ones its things are staged under."""
 
     folder: int
@@ -43,12 +41,23 @@ class Spot:
         return self.temp_folder, self.temp
 
 
+def _mount(fd: int) -> tuple[int, str]:
+    """The file system and the mount of it that a descriptor is on: things move only within both."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as lines:
+        mount = next((line for line in lines if line.startswith("mnt_id:")), "")
+    return os.fstat(fd).st_dev, mount
+
+
 class Site:
     """Where a plan is carried out. A tree is None if its target cannot be opened any more."""
 
     def __init__(self, plan: Plan, trees: Sequence[Tree | None]):
         self.plan, self._trees = plan, trees
         self._stores = [os.open(place.kept, _FOLDER) for place in plan.places]
+        self._far = [
+            tree is None or _mount(fd) != _mount(tree.folder(""))
+            for fd, tree in zip(self._stores, trees, strict=True)
+        ]
         self._kept_copies: dict[tuple[int, int], str] = {}
         self._brought: dict[tuple[int, int], tuple[Move, int]] = {}
         self._names: dict[int, dict[int, str]] = {}
@@ -100,11 +109,22 @@ class Site:
         """Whether the store has what was at its path."""
         return placing.facts_of(self._stores[move.target], str(move.number)) is not None
 
+    def is_far(self, move: Move) -> bool:
+        """Whether its store may be on another file system, so that things are copied."""
+        return self._far[move.target]
+
+    def kept(self) -> set[tuple[int, str]]:
+        """What the store has, by target and number, looked at once."""
+        return {
+            (target, name)
+            for target, fd in enumerate(self._stores)
+            for name in os.listdir(placing.by_handle(fd))
+        }
+
     def kept_elsewhere(self, target: int) -> int:
         """Bytes the store has for a target if it lies on another file system, else 0."""
         tree = self._trees[target]
-        store = os.fstat(self._stores[target])
-        if tree is None or os.stat(tree.place("")).st_dev == store.st_dev:
+        if tree is None or not self._far[target]:
             return 0
         kept = (
             placing.facts_of(self._stores[target], str(move.number))

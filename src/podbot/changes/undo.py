@@ -62,11 +62,12 @@ def undo(journal_or_layer_id: str) -> Undone:
         own = _latest(journal_or_layer_id)
         plan = own.read()
         with recovery.opened(plan) as site:
-            check = _Check(site, recovery.result_of(own))
+            result = recovery.result_of(own)
+            check = _Check(site, result)
             check.refuse_if_moved_on()
             check.refuse_if_no_room()
             own.mark(journal.UNDOING, {"natural": check.natural(), "modes": check.modes()})
-            outcome = recovery.undo_on(own, site)
+            outcome = recovery.undo_on(own, site, result)
     if outcome.left or outcome.failed:
         raise ChangesError(
             f"not all could be undone:\n{_listed([*outcome.left, *outcome.failed])}",
@@ -128,6 +129,8 @@ class _Check:
 
     def __init__(self, site: Site, result: Result):
         self._site, self._plan, self._result = site, site.plan, result
+        self._kept = site.kept()
+        self._folder_is_there: dict[tuple[int, str], bool] = {}
         self._brought = {(m.target, m.path) for m in self._plan.moves if m.new is not None}
         self._returning = {
             (m.target, m.path)
@@ -155,7 +158,7 @@ class _Check:
     def _reason(self, move: Move) -> str | None:
         try:
             facts = self._site.tree(move).facts(move.path)
-            above = self._site.tree(move).facts(move.path.rpartition("/")[0])
+            has_folder = self._has_folder(move)
         except OSError as error:
             return f"it cannot be reached: {error.strerror}"
         after = self._result.after.get(move.number)
@@ -163,8 +166,7 @@ class _Check:
             return "something was put there since"
         if after is not None and facts is None:
             return "it was removed since"
-        key = (move.target, move.path.rpartition("/")[0])
-        if above is None and key not in self._returning:
+        if not has_folder:
             return "its folder was removed since"
         if after is not None and facts is not None:
             now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
@@ -174,9 +176,18 @@ class _Check:
                 return "it was changed since"
         was = move.was
         needs = was is not None and was.type is not FileType.FOLDER and not move.in_place
-        if needs and not self._site.has_kept(move):
+        if needs and (move.target, str(move.number)) not in self._kept:
             return "what was there before is not in the store any more"
         return None
+
+    def _has_folder(self, move: Move) -> bool:
+        """Whether the folder it lies in is there, or comes back."""
+        key = (move.target, move.path.rpartition("/")[0])
+        known = self._folder_is_there.get(key)
+        if known is None:
+            known = key in self._returning or self._site.tree(move).facts(key[1]) is not None
+            self._folder_is_there[key] = known
+        return known
 
     def _folders(self) -> Iterator[tuple[Folder, str]]:
         for note, after in self._notes():
