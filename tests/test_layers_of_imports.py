@@ -17,6 +17,7 @@ import podbot
 ROOT = Path(podbot.__file__).parent
 
 LAYERS = (
+    "frozen",
     "errors",
     "config",
     "egress",

@@ -15,12 +15,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from podbot.changes import records
 from podbot.changes.records import Entry, Record
 from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.frozen import dataclass, field, replace
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.sandbox import ops
 from podbot.sandbox.limits import Limits

@@ -11,12 +11,12 @@ import json
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from podbot.config.places import state_folder, state_place
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass
 from podbot.sandbox.overlay import layers
 from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.values import Guarantee

@@ -21,11 +21,11 @@ import termios
 import threading
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from podbot.errors import Kind, SandboxError
+from podbot.frozen import dataclass
 from podbot.launch.flow import End, FromFile, FromPipe, Passing
 from podbot.launch.terminal import CallerTerminal, means_stop, reads_lines
 from podbot.launch.watch import Signals, Watch

@@ -7,7 +7,6 @@ as the kernel lets one look without taking: exactly for files, and for pipes up 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -18,6 +17,7 @@ import struct
 import termios
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 
 from podbot.launch.watch import Watch
 
@@ -31,9 +31,24 @@ wants all of it, and then larger pieces are worth a small read-ahead."""
 _IN = select.POLLIN
 _OUT = select.POLLOUT
 _BROKEN = select.POLLERR | select.POLLNVAL
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.tee.restype = ctypes.c_ssize_t
-_libc.tee.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
+
+
+@cache
+def _tee() -> Callable[[int, int, int], int]:
+    """The kernel's way to copy from pipe to pipe without taking; Python has none."""
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).tee
+    call.restype = ctypes.c_ssize_t
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint)
+
+    def tee(source: int, target: int, count: int) -> int:
+        done: int = call(source, target, count, os.SPLICE_F_NONBLOCK)
+        if done < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return done
+
+    return tee
 
 
 def waiting(fd: int) -> int:
@@ -287,12 +302,8 @@ class FromPipe:
         return None
 
     def _show(self) -> int:
-        count: int = _libc.tee(self._source.fd, self._near, CHUNK, os.SPLICE_F_NONBLOCK)
-        if count < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        self._shown = count
-        return count
+        self._shown = _tee()(self._source.fd, self._near, CHUNK)
+        return self._shown
 
     def _take_what_was_read(self) -> bool:
         """Take from the caller's pipe what the command read of ours; True if that was all."""

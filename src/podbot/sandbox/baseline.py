@@ -11,8 +11,9 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from podbot.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

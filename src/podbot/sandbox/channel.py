@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
+from podbot.frozen import dataclass, field
 from podbot.sandbox import wire
 from podbot.sandbox.wire import Decoder, Fields, Frame, JsonValue
 

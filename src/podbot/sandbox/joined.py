@@ -12,9 +12,9 @@ import array
 import os
 import socket
 import stat
-from dataclasses import dataclass
 
 from podbot.errors import Kind, SandboxError
+from podbot.frozen import dataclass
 from podbot.sandbox import ops, wire
 from podbot.sandbox.ops import Command, Ended, Terminal
 from podbot.sandbox.sandbox import Sandbox

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from podbot.errors import Kind, SandboxError
+from podbot.frozen import dataclass, field
 from podbot.sandbox.channel import Channel
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy

@@ -7,9 +7,9 @@ watcher) is told by ``Sandbox.guarantees``, because it differs from host to host
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 
 from podbot.errors import Kind, SandboxError
+from podbot.frozen import dataclass
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -42,18 +42,18 @@ class Limits:
     buffer: int = 4 * MIB
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self.__match_args__:
+            value = getattr(self, name)
             if value is None:
                 continue
-            whole = field.name not in ("cpu", "wall_time")
+            whole = name not in ("cpu", "wall_time")
             fits = isinstance(value, int) if whole else isinstance(value, int | float)
             if isinstance(value, bool) or not fits or not math.isfinite(value) or value <= 0:
                 raise SandboxError(
-                    f"limit {field.name}={value!r} is not a positive number"
+                    f"limit {name}={value!r} is not a positive number"
                     + (" of whole units" if whole else ""),
                     kind=Kind.INVALID,
-                    remedy=f"pass Limits({field.name}=…) above zero, or None for no limit",
+                    remedy=f"pass Limits({name}=…) above zero, or None for no limit",
                 )
         if self.pids is not None and self.pids < 2:
             raise SandboxError(

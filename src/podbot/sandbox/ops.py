@@ -11,11 +11,11 @@ import math
 import os
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, TypeVar, cast
 
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
+from podbot.frozen import dataclass
 from podbot.sandbox import wire
 from podbot.sandbox.channel import STALL_SECONDS, Call, Reply, visible
 from podbot.sandbox.limits import GIB, MIB, Limits

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from podbot.errors import Kind, SandboxError
+from podbot.frozen import dataclass, field
 
 if TYPE_CHECKING:
     from pathlib import Path

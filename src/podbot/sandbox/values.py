@@ -6,10 +6,10 @@ Frozen data only. Nothing here talks to a guest.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import Literal
 
 from podbot.errors import CommandFailedError, Kind
+from podbot.frozen import dataclass
 
 TIMEOUT_EXIT_CODE = 124
 """What ``exit_code`` says of a command that ran out of time, as ``timeout(1)`` does."""

@@ -12,9 +12,9 @@ import json
 import struct
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from podbot.errors import GuestLostError, Kind
+from podbot.frozen import dataclass
 
 HEADER = struct.Struct("!II")
 MAX_HEAD = 256 * 1024

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from podbot.frozen import dataclass
 
 PREFIX = "podbot-"
 

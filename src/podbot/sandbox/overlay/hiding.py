@@ -11,11 +11,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
+from podbot.frozen import dataclass
 from podbot.sandbox.overlay import layers, mounts
 from podbot.sandbox.overlay.mounts import is_below
 from podbot.sandbox.policy import DEFAULT_HIDDEN
@@ -94,18 +94,23 @@ def _sorted(
     for path in hidden:
         point = next((point for point in points if is_below(path, point)), None)
         if point is not None:
-            below.setdefault(point, []).append(os.path.relpath(path, point))
+            below.setdefault(point, []).append(_beneath(path, point))
         elif not any(path == folder or is_below(path, folder) for folder in private):
             elsewhere.append(path)
+    # The outermost parent serves those below it too: one overlay less for each.
+    parents = sorted({os.path.dirname(other) for other in elsewhere} - {"/"}, key=len)
     for path in elsewhere:
-        # The outermost parent serves those below it too: one overlay less for each.
-        parents = sorted({os.path.dirname(other) for other in elsewhere} - {"/"}, key=len)
         parent = next((p for p in parents if is_below(path, p)), "/")
-        beside.setdefault(parent, []).append(os.path.relpath(path, parent))
+        beside.setdefault(parent, []).append(_beneath(path, parent))
     return (
         tuple((point, tuple(sorted(names))) for point, names in below.items()),
         tuple((parent, tuple(sorted(names))) for parent, names in beside.items()),
     )
+
+
+def _beneath(path: str, folder: str) -> str:
+    """The rest of a path below a folder; both are absolute and plain."""
+    return path[len(folder.rstrip("/")) + 1 :]
 
 
 def _matters(parent: str, name: str) -> bool:
@@ -191,6 +196,10 @@ def _digest(data: bytes) -> str:
 
 
 def _find_or_make(key: _Key, modes: dict[str, int | None]) -> str:
+    digest = _digest(repr(key).encode("utf-8", "surrogateescape"))
+    path = layers.root() / "templates" / digest
+    if path.is_dir():
+        return str(path)
     _, names, _ = key
     leaves = set()
     for name in names:
@@ -202,10 +211,7 @@ def _find_or_make(key: _Key, modes: dict[str, int | None]) -> str:
     leaves = {leaf for leaf in leaves if not any(is_below(leaf, other) for other in leaves)}
     there = {folder: mode for folder, mode in modes.items() if mode is not None}
     needed = {folder for leaf in leaves for folder in _folders_above((leaf,))}
-    digest = _digest(repr(key).encode("utf-8", "surrogateescape"))
-    path = layers.root() / "templates" / digest
-    if not path.is_dir():
-        _make(path, leaves, {folder: mode for folder, mode in there.items() if folder in needed})
+    _make(path, leaves, {folder: mode for folder, mode in there.items() if folder in needed})
     return str(path)
 
 

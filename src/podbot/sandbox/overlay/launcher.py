@@ -12,12 +12,12 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podbot.config import places
 from podbot.errors import Kind, LaunchError, SandboxError
+from podbot.frozen import dataclass
 from podbot.sandbox import interpreter, wire
 from podbot.sandbox.baseline import Baseline
 from podbot.sandbox.channel import launch_failure

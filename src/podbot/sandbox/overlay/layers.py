@@ -17,11 +17,11 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
+from podbot.frozen import dataclass
 from podbot.sandbox.overlay import closed
 
 META = "layer.json"

@@ -16,10 +16,10 @@ import select
 import signal
 import socket
 import threading
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+from podbot.frozen import dataclass
 from podbot.sandbox import interpreter
 
 if TYPE_CHECKING:

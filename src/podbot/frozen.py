@@ -1,0 +1,230 @@
+"""`dataclasses.dataclass` for modules that every start loads: the same classes, made quicker.
+
+The real one compiles six functions for each class and imports `inspect`; for the values a run
+needs that is a third of its start. Here one function is compiled, the constructor, and the rest
+is shared. Whatever this does not know (inheritance, `kw_only`, `order`, …) is left to the real
+one. `dataclasses.fields`, `replace`, `asdict` and pickling work as ever; type checkers see the
+real one. Nothing here may import `dataclasses` before someone needs it.
+"""
+
+from __future__ import annotations
+
+# Type checkers take this name for true; importing it from typing costs milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from dataclasses import dataclass, field, replace
+
+__all__ = ["dataclass", "field", "replace"]
+
+
+class _Missing:
+    """No default."""
+
+
+class _Default:
+    """What `field` says of one field."""
+
+    __slots__ = ("factory", "value")
+
+    def __init__(self, value: object, factory: Callable[[], object] | None):
+        self.value, self.factory = value, factory
+
+
+def _field(
+    *,
+    default: object = _Missing,
+    default_factory: Callable[[], object] | None = None,
+    **more: object,
+) -> object:
+    if not more:
+        return _Default(default, default_factory)
+    import dataclasses
+
+    given: dict[str, object] = dict(more)
+    if default is not _Missing:
+        given["default"] = default
+    if default_factory is not None:
+        given["default_factory"] = default_factory
+    return dataclasses.field(**given)  # type: ignore[call-overload]
+
+
+def _dataclass(
+    cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, **more: object
+) -> object:
+    if cls is None:
+        return lambda cls: _made(cls, frozen, slots, more)
+    return _made(cls, frozen, slots, more)
+
+
+def _made(cls: type, frozen: bool, slots: bool, more: dict[str, object]) -> type:
+    annotations: dict[str, object] = getattr(cls, "__annotations__", {})
+    if more or not slots or not _is_plain(cls, annotations):
+        return _real(cls, frozen, slots, more)
+    names = tuple(annotations)
+    body = dict(cls.__dict__)
+    defaults = {name: body.pop(name) for name in names if name in body}
+    for name in ("__dict__", "__weakref__"):
+        body.pop(name, None)
+    body["__slots__"] = body["__match_args__"] = names
+    if body.get("__doc__") is None:
+        body["__doc__"] = f"{cls.__name__}({', '.join(names)})"
+    given: dict[str, object] = {
+        "__repr__": _repr,
+        "__eq__": _eq,
+        "__replace__": _replace,
+    }
+    for name in ("__dataclass_fields__", "__dataclass_params__"):
+        given[name] = _Facts(name, defaults, frozen)
+    if frozen:
+        given |= {
+            "__setattr__": _refuse_setting,
+            "__delattr__": _refuse_deleting,
+            "__getstate__": _get_state,
+            "__setstate__": _set_state,
+        }
+    for name, function in given.items():
+        body.setdefault(name, function)
+    body["__init__"] = _constructor(names, defaults, frozen, "__post_init__" in body)
+    if cls.__dict__.get("__hash__") is None:
+        body["__hash__"] = _hash if frozen else None
+    made = type(cls)(cls.__name__, cls.__bases__, body)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _is_plain(cls: type, annotations: dict[str, object]) -> bool:
+    if cls.__bases__ != (object,) or "__init__" in cls.__dict__:
+        return False
+    for name, annotation in annotations.items():
+        default = cls.__dict__.get(name)
+        # Strings, as these modules postpone annotations; what is special is spelled so.
+        if not isinstance(annotation, str) or "ClassVar" in annotation or "InitVar" in annotation:
+            return False
+        if type(default).__module__ == "dataclasses" or getattr(default, "__hash__", 1) is None:
+            return False
+    return True
+
+
+def _real(cls: type, frozen: bool, slots: bool, more: dict[str, object]) -> type:
+    import dataclasses
+
+    for name in getattr(cls, "__annotations__", {}):
+        default = cls.__dict__.get(name)
+        if isinstance(default, _Default):
+            setattr(cls, name, _as_real(default))
+    made: type = dataclasses.dataclass(frozen=frozen, slots=slots, **more)(cls)  # type: ignore[call-overload]
+    return made
+
+
+def _as_real(default: object) -> object:
+    """A default as the real `dataclasses` wants it."""
+    import dataclasses
+
+    if not isinstance(default, _Default):
+        return default
+    if default.factory is not None:
+        return dataclasses.field(default_factory=default.factory)
+    if default.value is not _Missing:
+        return dataclasses.field(default=default.value)
+    return dataclasses.field()
+
+
+def _constructor(
+    names: tuple[str, ...], defaults: dict[str, object], frozen: bool, has_more: bool
+) -> object:
+    """The one thing that is compiled, as instances are made often."""
+    scope: dict[str, object] = {"_set": object.__setattr__, "_missing": _Missing}
+    parameters, lines = [], []
+    for number, name in enumerate(names):
+        parameter = value = name
+        default = defaults.get(name, _Missing)
+        factory = default.factory if isinstance(default, _Default) else None
+        if isinstance(default, _Default):
+            default = default.value
+        if factory is not None:
+            scope[f"_factory{number}"] = factory
+            parameter = f"{name}=_missing"
+            value = f"_factory{number}() if {name} is _missing else {name}"
+        elif default is not _Missing:
+            scope[f"_default{number}"] = default
+            parameter = f"{name}=_default{number}"
+        parameters.append(parameter)
+        lines.append(f" _set(self,{name!r},{value})" if frozen else f" self.{name}={value}")
+    if has_more:
+        lines.append(" self.__post_init__()")
+    text = f"def __init__(self,{','.join(parameters)}):\n" + ("\n".join(lines) or " pass")
+    exec(text, scope)  # noqa: S102 - made of names of fields alone
+    return scope["__init__"]
+
+
+class _Facts:
+    """`dataclasses`' own description of a class, made when someone asks for it."""
+
+    def __init__(self, name: str, defaults: dict[str, object], frozen: bool):
+        self._name, self._defaults, self._frozen = name, defaults, frozen
+
+    def __get__(self, instance: object, owner: type) -> object:
+        import dataclasses
+
+        body = {name: _as_real(default) for name, default in self._defaults.items()}
+        body |= {"__annotations__": owner.__annotations__, "__doc__": "", "__module__": __name__}
+        plain = type(owner.__name__, (), body)
+        twin: type = dataclasses.dataclass(frozen=self._frozen)(plain)
+        for name in ("__dataclass_fields__", "__dataclass_params__"):
+            setattr(owner, name, getattr(twin, name))
+        return getattr(twin, self._name)
+
+
+def _names(self: object) -> tuple[str, ...]:
+    names: tuple[str, ...] = type(self).__match_args__  # type: ignore[attr-defined]
+    return names
+
+
+def _values(self: object) -> tuple[object, ...]:
+    return tuple([getattr(self, name) for name in _names(self)])
+
+
+def _repr(self: object) -> str:
+    parts = [f"{name}={getattr(self, name)!r}" for name in _names(self)]
+    return f"{type(self).__qualname__}({', '.join(parts)})"
+
+
+def _eq(self: object, other: object) -> bool:
+    if other.__class__ is self.__class__:
+        return _values(self) == _values(other)
+    return NotImplemented  # type: ignore[no-any-return] # as Python wants it
+
+
+def _hash(self: object) -> int:
+    return hash(_values(self))
+
+
+def _refuse_setting(self: object, name: str, value: object) -> None:
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _refuse_deleting(self: object, name: str) -> None:
+    from dataclasses import FrozenInstanceError
+
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _get_state(self: object) -> list[object]:
+    return list(_values(self))
+
+
+def _set_state(self: object, state: list[object]) -> None:
+    for name, value in zip(_names(self), state, strict=True):
+        object.__setattr__(self, name, value)
+
+
+def _replace(self: object, /, **changes: object) -> object:
+    return type(self)(**{name: getattr(self, name) for name in _names(self)} | changes)
+
+
+# Hidden from type checkers, who know the real ones.
+if not TYPE_CHECKING:
+    dataclass, field, replace = _dataclass, _field, _replace

@@ -1,0 +1,180 @@
+"""`podbot.frozen.dataclass` makes what `dataclasses.dataclass` makes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import subprocess
+import sys
+from typing import Any, ClassVar
+
+import pytest
+
+from podbot import frozen
+from podbot.frozen import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where."""
+
+    x: int
+    y: int = 2
+    tags: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    plain: str = field(default="p")
+
+    @property
+    def sum(self) -> int:
+        """Both."""
+        return self.x + self.y
+
+
+@dataclass(slots=True)
+class Loose:
+    """May change."""
+
+    a: int
+    b: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Refuses."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("too small")
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No fields."""
+
+
+def real(cls: type) -> Any:
+    """The same class as `dataclasses` makes it."""
+    body = {"__annotations__": cls.__annotations__, "__doc__": cls.__doc__, "__module__": __name__}
+    for each in dataclasses.fields(cls):
+        if each.default is not dataclasses.MISSING:
+            body[each.name] = each.default
+        elif each.default_factory is not dataclasses.MISSING:
+            body[each.name] = dataclasses.field(default_factory=each.default_factory)
+    made = dataclasses.dataclass(frozen=cls is not Loose, slots=True)
+    return made(type(cls.__name__, (), body))
+
+
+def test_it_is_quicker_because_it_loads_less() -> None:
+    code = "import sys, podbot.api; print('dataclasses' in sys.modules, 'inspect' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("cls", "args"), [(Point, (1,)), (Point, (3, 4, ("a",), ["b"])), (Loose, (1,)), (Nothing, ())]
+)
+def test_instances_look_and_compare_alike(cls: Any, args: tuple[Any, ...]) -> None:
+    one, same, other = cls(*args), cls(*args), real(cls)(*args)
+    assert repr(one) == repr(other)
+    assert one == same and one != other and one.__eq__(3) is NotImplemented
+    assert dataclasses.asdict(one) == dataclasses.asdict(other)
+    assert dataclasses.astuple(one) == dataclasses.astuple(other)
+    assert cls.__match_args__ == real(cls).__match_args__
+    assert cls.__slots__ == real(cls).__slots__
+    assert not hasattr(one, "__dict__")
+    assert (cls.__module__, cls.__qualname__, bool(cls.__doc__)) == (__name__, cls.__name__, True)
+
+
+def test_fields_are_told_as_ever() -> None:
+    ours, theirs = dataclasses.fields(Point), dataclasses.fields(real(Point))
+    assert [(each.name, each.type, each.default) for each in ours] == [
+        (each.name, each.type, each.default) for each in theirs
+    ]
+    assert dataclasses.is_dataclass(Point) and dataclasses.is_dataclass(Point(1))
+    assert Point.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert not Loose.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+def test_defaults_are_made_anew() -> None:
+    assert Point(1).notes == [] and Point(1).notes is not Point(1).notes
+    assert (Point(1).y, Point(1).plain, Point(y=5, x=1).sum) == (2, "p", 6)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        Point()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        Point(1, z=2)  # type: ignore[call-arg]
+
+
+def test_frozen_is_frozen_and_hashable_and_loose_is_neither() -> None:
+    point = Point(1, notes=[])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del point.x
+    assert hash(Checked(1)) == hash(Checked(1))
+    loose = Loose(1)
+    loose.b = 7
+    assert loose == Loose(1, 7)
+    with pytest.raises(TypeError):
+        hash(loose)
+
+
+def test_checks_run_and_replacing_checks_again() -> None:
+    for replace in (frozen.replace, dataclasses.replace):
+        assert replace(Point(1), y=9) == Point(1, 9)
+        with pytest.raises(ValueError, match="too small"):
+            replace(Checked(1), size=-1)
+    with pytest.raises(TypeError):
+        frozen.replace(Checked(1), other=1)
+
+
+def test_copies_and_pickles() -> None:
+    for one in (Point(1, 2, ("a",), ["b"]), Loose(1), Nothing(), Checked(3)):
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            assert pickle.loads(pickle.dumps(one, protocol)) == one  # noqa: S301 - our own
+        assert copy.copy(one) == one and copy.deepcopy(one) == one
+
+
+def test_matching_by_position() -> None:
+    match Point(1, 5):
+        case Point(1, y):
+            assert y == 5
+
+
+def test_what_it_does_not_know_is_left_to_the_real_one() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Child(Checked):
+        """Inherits."""
+
+        more: int = 0
+
+    @dataclass(order=True)
+    class Ordered:
+        """Compares."""
+
+        size: int
+        parts: list[int] = field(default_factory=list)
+        hidden: int = field(default=0, compare=False)
+
+    @dataclass(frozen=True, slots=True)
+    class Shared:
+        """Has something for all."""
+
+        size: int
+        count: ClassVar[int] = 3
+
+    assert Child(1, 2) == Child(1, 2) and [each.name for each in dataclasses.fields(Child)] == [
+        "size",
+        "more",
+    ]
+    assert Ordered(1) < Ordered(2) and Ordered(1, hidden=1) == Ordered(1) and Ordered(1).parts == []
+    assert Shared.count == 3 and [each.name for each in dataclasses.fields(Shared)] == ["size"]
+    with pytest.raises(ValueError, match="mutable default"):
+
+        @dataclass(frozen=True, slots=True)
+        class Wrong:
+            """Shares a list."""
+
+            parts: list[int] = []  # noqa: RUF012 - on purpose
