@@ -185,15 +185,18 @@ class _Capture:
             return
         both = old is not None and old.type is FileType.FOLDER
         opaque = both and self._is_opaque(path)
+        below = list(self._merged(path, both, both and (opaque or covered)))
+        # Made anew, and it shows: one that has all it had is only a changed folder.
+        anew = opaque and any(change.new is None for change in below)
         if old is None:
             yield Change(ChangeKind.ADDED, self.target, path, None, new)
-        elif not both or opaque:
+        elif not both or anew:
             yield Change(ChangeKind.REPLACED, self.target, path, old, new)
         elif not new.looks_like(old):
             yield Change(ChangeKind.MODE, self.target, path, old, new)
         if both and old is not None:
             self._times[path] = (old.mtime_ns, new.mtime_ns)
-        yield from self._merged(path, both, both and (opaque or covered))
+        yield from below
 
     def _find_lost(self, found: list[Change]) -> None:
         """Tell what was moved or linked inside from what the host has removed since.
