@@ -58,7 +58,9 @@ def test_the_readme_shows_what_it_says(workplace: Path, capsys: pytest.CaptureFi
 
     assert (workplace / "project" / "README.md").read_text() == "the old one\n"
     out = capsys.readouterr().out
-    assert "changed: ['README.md', 'notes.txt']" in out
+    assert "modified README.md\ndiff --git" in out
+    assert "added notes.txt\n" in out
+    assert not (workplace / "project" / "notes.txt").exists()  # applied, and undone
     assert "still the old one: the old one" in out
     assert "1\nTrue\ncommand_not_found - check the name" in out
     assert "120\nb'one\\n'" in out
