@@ -1,7 +1,8 @@
 """`podbot gc`: tidy up after sandboxes that are gone, and show what still waits for review.
 
 It removes only what nobody can miss: layers without a change, half-made ones, and empty control
-groups of dead processes. A layer with changes is never removed here, nor anything in use.
+groups of dead processes. An apply or undo that was cut short is put right. A layer with changes is
+never removed here, nor anything in use.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from podbot.changes import recovery
+from podbot.config import places
 from podbot.sandbox.channel import visible
 from podbot.sandbox.overlay import cgroups, layers
 
 ABOUT = """\
 Remove what sandboxes that are gone left behind: layers without a change, half-made
-layers, and control groups of dead processes. Layers that hold changes are kept and
-listed, layers in use are left alone."""
+layers, and control groups of dead processes. An apply or undo that was interrupted is
+put right. Layers that hold changes are kept and listed, layers in use are left alone."""
 
 EXAMPLES = """\
 examples:
@@ -29,7 +32,7 @@ examples:
 What is kept holds changes: `podbot changes show ID` tells them, `podbot changes discard ID`
 throws them away."""
 
-Fate = Literal["removed", "kept", "live"]
+Fate = Literal["removed", "kept", "live", "mended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Line:
     """One thing the sweep found. ``targets`` are the folders a layer lies over."""
 
     fate: Fate
-    kind: Literal["layer", "control group"]
+    kind: Literal["layer", "control group", "journal"]
     path: str
     targets: tuple[str, ...] = ()
     age_seconds: float | None = None
@@ -81,12 +84,19 @@ def collect(dry_run: bool) -> list[Line]:
             age = max(0.0, time.time() - layer.created) if layer else None
             lines.append(Line(fate, "layer", str(root / name), targets, age))
     lines += [Line("removed", "control group", path) for path in cgroups.sweep(dry_run)]
+    if not dry_run and places.state_place().is_dir():
+        lines += [Line("mended", "journal", told) for told in recovery.recover()]
     return lines
 
 
 def table(lines: list[Line], dry_run: bool) -> str:
     """The outcome as lines for a person; the last one sums it up."""
-    words = {"removed": "would remove" if dry_run else "removed", "kept": "kept", "live": "in use"}
+    words = {
+        "removed": "would remove" if dry_run else "removed",
+        "kept": "kept",
+        "live": "in use",
+        "mended": "mended",
+    }
     width = max(len(word) for word in words.values())
     shown = []
     for line in lines:
