@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,50 @@ def look(root):
     return {"paths": found, "links": links}
 """
 
+Edit = tuple[str, str, str]
+"""What to do, to which path, and with what (a text, another path, a number)."""
+
+# Edits that make no sense where they are made are left out: the tree decides, not the test.
+EDIT = r"""
+import json, os, shutil, sys
+
+def one(what, path, more):
+    if what in ("write", "append"):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK  # a pipe nobody reads is an error
+        fd = os.open(path, flags | (os.O_APPEND if what == "append" else os.O_TRUNC), 0o644)
+        os.write(fd, more.encode())
+        os.close(fd)
+    elif what == "remove":
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+    elif what == "folder":
+        os.mkdir(path)
+    elif what == "link":
+        os.symlink(more, path)
+    elif what == "hard":
+        os.link(more, path, follow_symlinks=False)
+    elif what == "move":
+        os.rename(path, more)
+    elif what == "mode" and not os.path.islink(path):
+        os.chmod(path, int(more, 8) | (0o500 if os.path.isdir(path) else 0o400))
+    elif what == "time":
+        os.utime(path, ns=(int(more), int(more)), follow_symlinks=False)
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "note" and not os.path.islink(path) and os.path.isfile(path):
+        os.setxattr(path, "user.note", more.encode())
+
+def edit(edits):
+    os.umask(0o022)
+    for each in edits:
+        try:
+            one(*each)
+        except OSError:
+            pass
+"""
+
 _here: dict[str, Any] = {}
 exec(LOOK, _here)  # noqa: S102 - the program above
 
@@ -59,16 +104,28 @@ def look(folder: Path) -> dict[str, Any]:
     return found
 
 
-def worked_on(target: Path, script: str, **options: Any) -> tuple[ChangeSet, dict[str, Any]]:
-    """The changes a script made in a sandbox, and what the sandbox saw at the end."""
+def worked_on(
+    target: Path, work: str | list[Edit], **options: Any
+) -> tuple[ChangeSet, dict[str, Any]]:
+    """The changes a script or edits made in a sandbox, and what the sandbox saw at the end."""
     with OverlaySandbox(target, **options) as sandbox:
-        result = sandbox.exec(["bash", "-ec", script])
+        if isinstance(work, str):
+            result = sandbox.exec(["bash", "-ec", work])
+        else:
+            argv = [PYTHON, "-I", "-S", "-c", EDIT + "edit(json.load(sys.stdin))"]
+            result = sandbox.exec(argv, stdin=json.dumps(work))
         assert result.ok, result
         argv = [PYTHON, "-I", "-S", "-c", LOOK + "json.dump(look(sys.argv[1]), sys.stdout)"]
         seen = sandbox.exec([*argv, str(target)])
         assert seen.ok, seen
     assert sandbox.layer is not None
     return capture(sandbox.layer), json.loads(seen.stdout)
+
+
+def plant(target: Path, edits: list[Edit]) -> None:
+    """Make the same edits on the host."""
+    argv = [sys.executable, "-I", "-S", "-c", EDIT + "edit(json.load(sys.stdin))"]
+    subprocess.run(argv, cwd=target, input=json.dumps(edits), text=True, check=True)
 
 
 def nothing_left_in(folder: Path) -> bool:

@@ -296,7 +296,7 @@ def _copy(source: BinaryIO, to: int, size: int, seen: State | None) -> None:
         _copy_stream(source, to, size)
         return
     if size <= SMALL:
-        _copy_range(fd, to, 0, size)
+        _copy_range(fd, to, size)
     else:
         check_source(fd, seen)
         _copy_large(fd, to, size)
@@ -346,32 +346,31 @@ def _copy_large(fd: int, to: int, size: int) -> None:
             if error.errno != errno.ENXIO:  # only a hole is left
                 raise
             break
-        _copy_range(fd, to, start, end)
+        os.lseek(fd, start, os.SEEK_SET)
+        os.lseek(to, start, os.SEEK_SET)
+        _copy_range(fd, to, end - start)
         start = end
     os.ftruncate(to, size)
 
 
-def _copy_range(fd: int, to: int, start: int, end: int) -> None:
-    if start:
-        os.lseek(fd, start, os.SEEK_SET)
-        os.lseek(to, start, os.SEEK_SET)
-    in_kernel = end - start > SMALL
-    while start < end:
+def _copy_range(fd: int, to: int, left: int) -> None:
+    """Copy so many bytes from where both files stand."""
+    in_kernel = left > SMALL
+    while left:
         if in_kernel:
             try:
-                count = os.copy_file_range(fd, to, min(end - start, 1 << 30))
+                count = os.copy_file_range(fd, to, min(left, 1 << 30))
             except OSError as error:
                 if error.errno not in _NO_FAST_COPY:
                     raise
                 count = 0
-            if count == 0:
-                in_kernel = False
-            start += count
+            in_kernel = count > 0
+            left -= count
             continue
-        data = os.read(fd, min(end - start, CHUNK))
+        data = os.read(fd, min(left, CHUNK))
         if not data:
             raise SourceChangedError
-        start += len(data)
+        left -= len(data)
         _write(to, data)
 
 

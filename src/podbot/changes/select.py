@@ -146,7 +146,7 @@ class _Pattern:
             for place in at:
                 part = self.parts[place]
                 if part is None:
-                    after.add(place)
+                    after |= self._past_any(place)
                 elif part(segment):
                     after |= self._past_any(place + 1)
             at = after
