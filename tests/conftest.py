@@ -78,10 +78,12 @@ def state_root() -> Iterator[Path]:
     """Records and journals of tests never mix with the user's."""
     from podbot.config import places
 
-    with tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(places.STATE_VARIABLE, folder)
-            yield Path(folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv(places.STATE_VARIABLE, folder)
+        yield Path(folder)
 
 
 def is_allowed(reason: str) -> bool:

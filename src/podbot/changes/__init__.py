@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from podbot.changes.patch import patch as as_patch
     from podbot.changes.records import Entry, Record, entries, find
     from podbot.changes.recovery import recover
-    from podbot.changes.recovery import recover
     from podbot.changes.risk import Flag, flags
     from podbot.changes.risk_rules import Level
     from podbot.changes.select import select as select_changes
