@@ -280,6 +280,7 @@ class _Application:
             if result.copied:
                 recovery.sweep(own, site, result)
             recovery.remember_applied(site, result, self._other_names(plan, trees))
+            recovery.note_links(own, site, planned.linked)
         return Applied(own.id, str(own.folder), planned.changed, skipped)
 
     def _other_names(self, plan: Plan, trees: Mapping[str, Tree]) -> dict[str, State]:

@@ -85,7 +85,11 @@ class _Backward:
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and move.was is None:
                 return  # its folder was never made, or is gone with it
             raise
-        if move.in_place:
+        begun = self._site.begun
+        if begun is not None and move.number > begun:
+            if move.number == begun + 1 and move.number not in self._site.foreign:
+                placing.remove(*spot.staged)  # staged at most: the path itself was not touched
+        elif move.in_place:
             self._change_back(move, spot)
         elif move.was is None:
             self._take_away(move, spot)
@@ -132,7 +136,7 @@ class _Backward:
             return
         if there is not None and not self._is_ours(move, spot.place, there):
             self._stow(move, spot, was)
-            raise _LeftError(f"it was changed or put there since, and stays;{self._kept_as(move)}")
+            raise _LeftError(f"it was changed or put there since, and stays{self._kept_as(move)}")
         self._old_to_temp(move, spot, was)
         if there is None:
             journal.step("put back")
@@ -194,7 +198,7 @@ class _Backward:
             placing.swap(spot.folder, spot.temp, spot.name)
         if move.was is not None and move.was.type is not FileType.FOLDER:
             self._stow(move, spot, move.was)
-        raise _LeftError(f"it was changed or filled since, and stays;{self._kept_as(move)}")
+        raise _LeftError(f"it was changed or filled since, and stays{self._kept_as(move)}")
 
     def _stow(self, move: Move, spot: Spot, was: State) -> None:
         """Carry the old thing into the store, where it waits for whoever wants it back."""
@@ -205,6 +209,8 @@ class _Backward:
             return
         if self._site.has_kept(move):
             os.unlink(spot.temp, dir_fd=spot.temp_folder)  # the store has it, and this is a copy
+        else:
+            self._clean(move, spot)
 
     def _folder_back(self, move: Move, spot: Spot) -> None:
         there = placing.facts_of(*spot.place)
@@ -303,7 +309,9 @@ class _Backward:
         return shown_name(self._plan.where(entry))
 
     def _kept_as(self, move: Move) -> str:
-        return f" what was there before is {self._plan.places[move.target].kept}/{move.number}"
+        if not self._site.has_kept(move):
+            return ""
+        return f"; what was there before is {self._plan.places[move.target].kept}/{move.number}"
 
     def _clean(self, move: Move, spot: Spot) -> None:
         """Remove what is left under the temporary names, unless it is the old thing."""

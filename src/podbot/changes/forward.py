@@ -54,6 +54,7 @@ class _Forward:
         self._result = Result()
 
     def run(self) -> Result:
+        self._site.begun = -1
         open_up(self._site)
         for move in self._plan.moves:
             spot = self._site.spot(move)
@@ -74,6 +75,7 @@ class _Forward:
             facts = os.fstat(fd)
             if new is None or not self._is_untouched(facts, move.was):
                 raise self._moved_on(move)
+            self._site.begun = move.number
             journal.step("change attributes")
             placing.dress(placing.by_handle(fd), facts, new)
             self._made[move.number] = (facts.st_dev, facts.st_ino)
@@ -83,30 +85,36 @@ class _Forward:
         if facts is None or not self._is_untouched(facts, move.was):
             raise self._moved_on(move)
         if move.was is not None and move.was.type is FileType.FOLDER:
+            self._site.begun = move.number
             journal.step("remove a folder")
             self._remove_folder(move, spot.folder, spot.name)
             return
+        self._site.begun = move.number
         journal.step("take out")
         placing.put(spot.place, spot.staged)
         if not self._has_taken(move, spot):
             placing.put(spot.staged, spot.place)
+            self._site.begun = move.number - 1
             raise self._moved_on(move)
         self._keep(move, spot)
 
     def _place(self, move: Move, spot: Spot, new: State) -> None:
         self._stage(move, spot, new)
         if move.was is None:
+            self._site.begun = move.number
             journal.step("put in place")
             try:
                 placing.put(spot.staged, spot.place)
             except OSError as error:
                 if error.errno != errno.EEXIST:
                     raise
+                self._site.begun = move.number - 1
                 raise self._moved_on(move) from None
             return
         facts = placing.facts_of(*spot.place)
         if facts is None or not self._is_untouched(facts, move.was):
             raise self._moved_on(move)
+        self._site.begun = move.number
         journal.step("swap")
         placing.swap(spot.folder, spot.temp, spot.name)
         if move.was.type is FileType.FOLDER:
@@ -115,10 +123,12 @@ class _Forward:
                 self._remove_folder(move, spot.folder, spot.temp)
             except MovedOnError:
                 placing.swap(spot.folder, spot.temp, spot.name)
+                self._site.begun = move.number - 1
                 raise
             return
         if not self._has_taken(move, spot):
             placing.swap(spot.folder, spot.temp, spot.name)
+            self._site.begun = move.number - 1
             raise self._moved_on(move)
         self._keep(move, spot)
 

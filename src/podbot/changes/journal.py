@@ -15,11 +15,12 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from podbot.changes.model import Identity
 from podbot.changes.moves import Move, Place, Plan
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, PodbotError
@@ -27,6 +28,7 @@ from podbot.sandbox.overlay import layers
 
 PLAN = "journal.jsonl"
 KEPT = "kept"
+TOUCHED = "touched.jsonl"
 PREFIX = ".podbot-"
 """How every temporary name in a target begins."""
 MERGED = "merged"
@@ -69,6 +71,11 @@ class Journal:
     def planned(self) -> bool:
         """Whether it got as far as to have a plan; nothing was touched if not."""
         return (self.folder / PLAN).exists()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it can still be undone."""
+        return self.marked(DONE) and not self.marked(UNDONE)
 
     def marked(self, mark: str) -> bool:
         """Whether it came so far."""
@@ -190,7 +197,7 @@ def temporary(plan: Plan, move: Move) -> str:
 
 def found() -> list[Journal]:
     """Every journal there is, oldest first."""
-    folder = places.state_place() / "journals"
+    folder = _folder()
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -243,6 +250,44 @@ def _lock(fd: int, deadline: float) -> bool:
             pause = min(pause * 2, 0.1)
         else:
             return True
+
+
+# What podbot itself touched
+
+
+def note_touched(pairs: Iterable[tuple[Identity, Identity]], own: Journal) -> None:
+    """Note that things were moved away and back: who remembers the first means the second.
+
+    Undoing one application gives things of an earlier one another ctime, and that one must still
+    be undoable.
+    """
+    if any(each.id != own.id and each.is_active for each in found()):
+        lines = [json.dumps([*before, *after]) for before, after in pairs if before != after]
+        step("note what was touched")
+        with open(own.folder.parent / TOUCHED, "a", encoding="ascii") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+
+def touched() -> dict[Identity, Identity]:
+    """What became of things that podbot moved away and back."""
+    known: dict[Identity, Identity] = {}
+    with suppress(FileNotFoundError), open(_folder() / TOUCHED, encoding="ascii") as lines:
+        for line in lines:
+            with suppress(ValueError):  # a line that a crash cut short
+                one, two, three, *after = json.loads(line)
+                known[(one, two, three)] = (after[0], after[1], after[2])
+    return known
+
+
+def forget_touched() -> None:
+    """Nobody needs to know any more once nothing is left to undo."""
+    if not any(each.is_active for each in found()):
+        with suppress(FileNotFoundError):
+            os.unlink(_folder() / TOUCHED)
+
+
+def _folder() -> Path:
+    return places.state_place() / "journals"
 
 
 def place_for(journal: Journal, target: str, device: int) -> Place:

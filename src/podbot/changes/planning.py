@@ -48,7 +48,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What should happen. ``sources`` says by number which change gives a move its contents."""
+    """What should happen. ``sources`` says by number which change gives a move its contents.
+
+    ``linked`` are files of the host (index of the target, path, state) that get another name.
+    """
 
     moves: tuple[Move, ...]
     folders: tuple[Folder, ...]
@@ -56,6 +59,7 @@ class Draft:
     changed: tuple[Change, ...]
     skipped: tuple[tuple[Change, str], ...]
     conflicts: tuple[tuple[Change, str], ...]
+    linked: tuple[tuple[int, str, State], ...] = ()
 
 
 def draft(request: Request, trees: Mapping[str, Tree]) -> Draft:
@@ -77,6 +81,7 @@ def draft(request: Request, trees: Mapping[str, Tree]) -> Draft:
         tuple(change for part in parts for change in part.changed()),
         tuple(one for part in parts for one in part.skipped),
         tuple(one for part in parts for one in part.conflicts),
+        tuple(one for part in parts for one in part.linked),
     )
 
 
@@ -121,6 +126,7 @@ class _Target:
         self._target = tree.path
         self.skipped: list[tuple[Change, str]] = []
         self.conflicts: list[tuple[Change, str]] = []
+        self.linked: list[tuple[int, str, State]] = []
         self._placing: dict[str, _Placing] = {}
         self._going: dict[str, tuple[Change, State]] = {}
         self._attributes: dict[str, tuple[State, State]] = {}  # of folders that stay folders
@@ -324,9 +330,12 @@ class _Target:
                 self._tree.open(source) as ours,
                 self._request.changes.contents.open_new(placing.change) as theirs,
             ):
-                return same_contents(ours, theirs)
+                same = same_contents(ours, theirs)
         except OSError:
             return False
+        if same:
+            self.linked.append((self._index, source, host))
+        return same
 
     def folder_notes(self) -> Iterator[Folder]:
         """Every folder that is touched, with what it gets in the end; parents first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import MappingProxyType
 
@@ -17,11 +17,13 @@ from podbot.changes import drift, journal, placing
 from podbot.changes.backward import Applied, Outcome, take_back
 from podbot.changes.forward import Result, open_up
 from podbot.changes.journal import Journal
-from podbot.changes.model import FileType, State
+from podbot.changes.model import FileType, Identity, State
 from podbot.changes.moves import Folder, Move, Plan, as_data, of_data, state_of
 from podbot.changes.site import Site
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError
+
+Entry = Move | Folder
 
 
 def recover() -> list[str]:
@@ -82,8 +84,9 @@ def opened(plan: Plan) -> Iterator[Site]:
 
 def roll_back(own: Journal, site: Site) -> Outcome:
     """Take an application back that did not come to its end."""
+    others = _linked(site)
     outcome = take_back(site)
-    remember(site)
+    _remember_back(own, site, others)
     if outcome.left and not outcome.failed:
         own.mark(journal.UNDONE, {"left": outcome.left})
     elif not outcome.failed:
@@ -93,12 +96,14 @@ def roll_back(own: Journal, site: Site) -> Outcome:
 
 def undo_on(own: Journal, site: Site, result: Result) -> Outcome:
     """Undo a whole application, or go on with it; the journal is marked as being undone."""
+    others = _linked(site)
     outcome = take_back(site, _applied(own, result))
-    remember(site)
+    _remember_back(own, site, others)
     if not outcome.failed:
         own.mark(journal.UNDONE, {"left": outcome.left})
         if not outcome.left:
             own.drop_kept()
+        journal.forget_touched()
     return outcome
 
 
@@ -156,6 +161,23 @@ def _applied(own: Journal, result: Result) -> Applied:
     )
 
 
+def note_links(own: Journal, site: Site, linked: Iterable[tuple[int, str, State]]) -> None:
+    """Files that got or lost a name, and with it another ctime, are still the same files."""
+    pairs: list[tuple[Identity, Identity]] = []
+    for target, path, was in linked:
+        now = _now(site, Move(-1, target, path, None, None))
+        if now is not None and _same_looks(now, was):
+            pairs.append((was.identity, now.identity))
+    for move in site.plan.moves:
+        if move.was is not None and move.was.links > 1 and move.was.type is FileType.FILE:
+            facts = site.kept_facts(move)
+            if facts is not None and placing.is_same(facts, move.was):
+                now = state_of(facts, None, ())
+                pairs.append((move.was.identity, now.identity))
+    if pairs:
+        journal.note_touched(pairs, own)
+
+
 def remember_applied(
     site: Site, result: Result, others: Mapping[str, State] = MappingProxyType({})
 ) -> None:
@@ -171,19 +193,37 @@ def remember_applied(
     _remember(plan.layer_id, written)
 
 
-def remember(site: Site) -> None:
+def _remember_back(own: Journal, site: Site, others: list[tuple[Entry, State]]) -> None:
     """What is back in its place is no drift, unless it was before or someone changed it since."""
     plan = site.plan
-    entries: list[Move | Folder] = [*plan.moves, *plan.folders] if plan.layer_id else []
     written: dict[str, State | None] = {}
-    for entry in entries:
+    pairs: list[tuple[Identity, Identity]] = []
+    entries: list[Entry] = [*plan.moves, *plan.folders]
+    for entry, was in (*((entry, entry.was) for entry in entries), *others):
         now = _now(site, entry)
-        if entry.settled and (now is entry.was or _same_looks(now, entry.was)):
-            written[plan.where(entry)] = now
+        if now is was or _same_looks(now, was):
+            if entry.settled:
+                written[plan.where(entry)] = now
+            if now is not None and was is not None:
+                pairs.append((was.identity, now.identity))
     _remember(plan.layer_id, written)
+    journal.note_touched(pairs, own)
 
 
-def _now(site: Site, entry: Move | Folder) -> State | None:
+def _linked(site: Site) -> list[tuple[Entry, State]]:
+    """Files of the host that got another name: they stay, but are touched when that goes."""
+    placed = {(move.target, move.path) for move in site.plan.moves}
+    found: list[tuple[Entry, State]] = []
+    for move in site.plan.moves:
+        if move.link_to is not None and (move.target, move.link_to) not in placed:
+            other = Move(-1, move.target, move.link_to, None, None, settled=False)
+            now = _now(site, other)
+            if now is not None:
+                found.append((other, now))
+    return found
+
+
+def _now(site: Site, entry: Entry) -> State | None:
     with suppress(OSError):
         facts = site.tree(entry).facts(entry.path)
         return None if facts is None else state_of(facts, None, ())

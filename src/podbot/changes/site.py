@@ -66,6 +66,8 @@ class Site:
             for move in plan.moves
             if move.was is not None and move.was.type is FileType.FOLDER
         }
+        self.begun: int | None = None
+        """The last move that touched its path, None if that is not known, as after a crash."""
         self.foreign: set[int] = set()
         """Moves whose temporary name someone else has taken."""
 
@@ -107,7 +109,11 @@ class Site:
 
     def has_kept(self, move: Move) -> bool:
         """Whether the store has what was at its path."""
-        return placing.facts_of(self._stores[move.target], str(move.number)) is not None
+        return self.kept_facts(move) is not None
+
+    def kept_facts(self, move: Move) -> os.stat_result | None:
+        """What `lstat` says of what was at its path, if the store has it."""
+        return placing.facts_of(self._stores[move.target], str(move.number))
 
     def is_far(self, move: Move) -> bool:
         """Whether its store may be on another file system, so that things are copied."""
@@ -127,7 +133,7 @@ class Site:
         if tree is None or not self._far[target]:
             return 0
         kept = (
-            placing.facts_of(self._stores[target], str(move.number))
+            self.kept_facts(move)
             for move in self.plan.moves
             if move.target == target and move.was is not None
         )
@@ -168,7 +174,7 @@ class Site:
 
     def note_brought(self, move: Move, spot: Spot) -> None:
         """Remember a copy that is in its place, so that other names of it become links to it."""
-        kept = placing.facts_of(self._stores[move.target], str(move.number))
+        kept = self.kept_facts(move)
         there = placing.facts_of(*spot.place)
         if kept is not None and there is not None and kept.st_nlink > 1:
             self._brought.setdefault((move.target, kept.st_ino), (move, there.st_ino))

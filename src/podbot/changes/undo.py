@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from podbot.changes import journal, recovery
 from podbot.changes.forward import Result
 from podbot.changes.journal import Journal
-from podbot.changes.model import FileType, State
+from podbot.changes.model import FileType, Identity, State
 from podbot.changes.moves import Folder, Move
 from podbot.changes.site import Site
 from podbot.changes.text import shown_name
@@ -103,6 +103,7 @@ def forget(layer_id: str) -> None:
                 own.marked(journal.DONE) and not own.marked(journal.UNDOING)
             ):
                 own.remove()
+        journal.forget_touched()
 
 
 def _latest(name: str) -> Journal:
@@ -130,6 +131,7 @@ class _Check:
     def __init__(self, site: Site, result: Result):
         self._site, self._plan, self._result = site, site.plan, result
         self._kept = site.kept()
+        self._touched: dict[Identity, Identity] | None = None
         self._folder_is_there: dict[tuple[int, str], bool] = {}
         self._brought = {(m.target, m.path) for m in self._plan.moves if m.new is not None}
         self._returning = {
@@ -172,13 +174,21 @@ class _Check:
             now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
             if after.type is FileType.FOLDER:  # its ctime moves with every entry
                 now = (facts.st_dev, facts.st_ino, after.ctime_ns)
-            if now != after.identity:
+            if now != after.identity and now != self._latest(after.identity):
                 return "it was changed since"
         was = move.was
         needs = was is not None and was.type is not FileType.FOLDER and not move.in_place
         if needs and (move.target, str(move.number)) not in self._kept:
             return "what was there before is not in the store any more"
         return None
+
+    def _latest(self, identity: Identity) -> Identity:
+        """What became of a thing that podbot moved away and back since."""
+        if self._touched is None:
+            self._touched = journal.touched()
+        while identity in self._touched:
+            identity = self._touched[identity]
+        return identity
 
     def _has_folder(self, move: Move) -> bool:
         """Whether the folder it lies in is there, or comes back."""
