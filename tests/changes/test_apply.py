@@ -226,20 +226,38 @@ def test_a_read_only_folder_is_opened_for_the_time_and_closed_again(target: Path
 
 
 def test_what_the_guest_closed_is_applied_and_closed(target: Path) -> None:
-    with a_folder() as other:
-        changes, _ = worked_on(target, "mkdir -p c/d; echo x > c/d/x; touch -d @1 c/d/x c/d c")
-        layer_of(changes).discard()
-        layer = worked_shut(target)
+    before = look(target)
+    layer = worked_shut(target)
 
-        apply(capture(layer))
+    applied = apply(capture(layer))
 
-        os.chmod(target / "c", 0o700)
-        assert stat.S_IMODE(os.lstat(target / "c/d").st_mode) == 0
-        os.chmod(target / "c/d", 0o700)
-        assert stat.S_IMODE(os.lstat(target / "c/d/x").st_mode) == 0
-        os.chmod(target / "c/d/x", 0o600)
-        assert (target / "c/d/x").read_text() == "x\n"
-        assert os.listdir(other) == []
+    modes = {"c": stat.S_IMODE(os.lstat(target / "c").st_mode)}
+    os.chmod(target / "c", 0o700)
+    modes["d"] = stat.S_IMODE(os.lstat(target / "c/d").st_mode)
+    os.chmod(target / "c/d", 0o700)
+    modes["x"] = stat.S_IMODE(os.lstat(target / "c/d/x").st_mode)
+    assert modes == {"c": 0, "d": 0, "x": 0}
+    os.chmod(target / "c/d", 0)
+    os.chmod(target / "c", 0)
+    undo(applied.id)
+    assert look(target) == before
+
+
+def test_closed_folders_are_closed_again_when_undo_is_refused(target: Path) -> None:
+    applied = apply(capture(worked_shut(target)))
+    os.chmod(target / "c", 0o700)
+    os.chmod(target / "c/d", 0o700)
+    (target / "c/d/mine").write_text("mine\n")
+    os.chmod(target / "c/d", 0)
+    os.chmod(target / "c", 0)
+
+    with pytest.raises(ChangesError) as caught:
+        undo(applied.id)
+
+    assert caught.value.kind is Kind.UNDO_REFUSED
+    assert stat.S_IMODE(os.lstat(target / "c").st_mode) == 0
+    os.chmod(target / "c", 0o700)
+    assert stat.S_IMODE(os.lstat(target / "c/d").st_mode) == 0
 
 
 def worked_shut(target: Path) -> Layer:

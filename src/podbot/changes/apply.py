@@ -147,6 +147,8 @@ class _Application:
                 )
                 planned = draft(request, trees)
                 return self._carry_out(own, planned, partial, trees)
+        except OSError as error:
+            raise _os_failure(error, "nothing is changed") from error
         finally:
             if not own.planned:
                 own.remove()
@@ -342,12 +344,14 @@ def _failure(error: BaseException, outcome: Outcome) -> ChangesError | None:
         return ChangesError(
             f"{error}; {after}", kind=Kind.CONFLICT, remedy="look at the changes again"
         )
-    if isinstance(error, OSError):
-        name = f" ({shown_name(os.fsdecode(error.filename))})" if error.filename else ""
-        full = _is_full(error)
-        return ChangesError(
-            f"the changes cannot be applied: {error.strerror or error}{name}; {after}",
-            kind=Kind.DISK_FULL if full else Kind.APPLY_FAILED,
-            remedy="make room and try again" if full else "put it right and try again",
-        )
-    return None
+    return _os_failure(error, after) if isinstance(error, OSError) else None
+
+
+def _os_failure(error: OSError, after: str) -> ChangesError:
+    name = f" ({shown_name(os.fsdecode(error.filename))})" if error.filename else ""
+    full = _is_full(error)
+    return ChangesError(
+        f"the changes cannot be applied: {error.strerror or error}{name}; {after}",
+        kind=Kind.DISK_FULL if full else Kind.APPLY_FAILED,
+        remedy="make room and try again" if full else "put it right and try again",
+    )

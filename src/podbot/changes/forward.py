@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -64,8 +65,8 @@ class _Forward:
                 self._take(move, spot)
             else:
                 self._place(move, spot, move.new)
-        self._finish_folders()
         self._survey()
+        self._finish_folders()
         return self._result
 
     # Moves
@@ -210,23 +211,41 @@ class _Forward:
     # Folders
 
     def _finish_folders(self) -> None:
+        """Give folders their modes and times, the innermost first: some may be closed then."""
         gone = {(m.target, m.path) for m in self._plan.moves if _loses_folder(m)}
+        made = {
+            (m.target, m.path): m.number
+            for m in self._plan.moves
+            if m.new is not None and m.new.type is FileType.FOLDER
+        }
+        states: list[State | None] = []
         for note in reversed(self._plan.folders):
-            if (note.target, note.path) in gone:
-                continue
-            fd = self._site.tree(note).folder(note.path)
-            have = os.fstat(fd)
-            if note.was is not None and not placing.is_same_object(have, note.was):
-                raise MovedOnError(f"{self._where(note)} was replaced meanwhile")
-            journal.step("finish a folder")
-            _finish(placing.by_handle(fd), have, note)
+            key = (note.target, note.path)
+            states.append(None if key in gone else self._finish(note, made.get(key)))
+        self._result.folders = states[::-1]
+
+    def _finish(self, note: Folder, number: int | None) -> State:
+        fd = self._site.tree(note).folder(note.path)
+        have = os.fstat(fd)
+        expected = self._made[number] if number is not None else None
+        if note.was is not None:
+            expected = (note.was.device, note.was.inode)
+        if (have.st_dev, have.st_ino) != expected:
+            raise MovedOnError(f"{self._where(note)} was replaced meanwhile")
+        journal.step("finish a folder")
+        place = placing.by_handle(fd)
+        _finish(place, have, note)
+        state = state_of(os.fstat(fd), None, placing.xattrs(place))
+        if number is not None:
+            self._result.after[number] = state
+        return state
 
     # The result
 
     def _survey(self) -> None:
         """Walk to every path anew: whoever swapped a folder on the way is found out here."""
-        trees = [Tree(place.path) for place in self._plan.places]
-        try:
+        with ExitStack() as stack:
+            trees = [stack.enter_context(Tree(place.path)) for place in self._plan.places]
             for index, place in enumerate(self._plan.places):
                 held = self._site.tree(Folder(index, "", None, None)).facts("")
                 found = trees[index].facts("")
@@ -235,11 +254,6 @@ class _Forward:
             for move in self._plan.moves:
                 facts = trees[move.target].facts(move.path)
                 self._result.after[move.number] = self._survey_move(move, facts)
-            for note in self._plan.folders:
-                self._result.folders.append(trees[note.target].state(note.path))
-        finally:
-            for tree in trees:
-                tree.close()
 
     def _survey_move(self, move: Move, facts: os.stat_result | None) -> State | None:
         made = self._made.get(move.number)
@@ -250,20 +264,33 @@ class _Forward:
         return state_of(facts, move.new.link, move.new.xattrs)
 
 
-def open_up(site: Site) -> None:
-    """Let the owner into folders that are closed to him, for as long as it takes."""
-    parents = {(move.target, move.path.rpartition("/")[0]) for move in site.plan.moves}
+LOOK, CHANGE = os.R_OK | os.X_OK, os.R_OK | os.W_OK | os.X_OK
+
+
+def open_up(
+    site: Site, only: Collection[tuple[int, str]] | None = None, rights: int = CHANGE
+) -> dict[tuple[int, str], int]:
+    """Let the owner into folders that are closed to him, for as long as it takes.
+
+    All whose entries the plan changes, or ``only`` these (target and path). Gives the modes of
+    those that had to be opened.
+    """
+    opened: dict[tuple[int, str], int] = {}
+    if only is None:
+        only = {(move.target, move.path.rpartition("/")[0]) for move in site.plan.moves}
     for note in site.plan.folders:
-        if (note.target, note.path) not in parents:
+        key = (note.target, note.path)
+        if key not in only:
             continue
         try:
             place = placing.by_handle(site.tree(note).folder(note.path))
         except OSError:
             continue  # not made yet, or gone: whoever needs it will say so
-        if not os.access(place, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        if not os.access(place, rights, effective_ids=True):
             journal.step("open a folder")
-            mode = os.stat(place).st_mode & 0o7777
-            os.chmod(place, mode | 0o700)
+            opened[key] = os.stat(place).st_mode & 0o7777
+            os.chmod(place, opened[key] | 0o700)
+    return opened
 
 
 def _finish(place: str, have: os.stat_result, note: Folder) -> None:

@@ -3,8 +3,9 @@
 A journal is a folder below the state folder: ``journal.jsonl`` (the plan, whole and on disk before
 anything is touched), ``kept/`` (what was replaced or removed, by the number of its move) and marks.
 ``done`` ends an application, ``leftover`` stands while something of it still waits to be removed
-from the target's folders; ``undoing`` begins its undoing and ``undone`` ends it. A journal without
-its end mark whose owner does not hold the lock was interrupted. Nothing here touches a target.
+from the target's folders, ``opened`` while closed folders are open to be looked into; ``undoing``
+begins its undoing and ``undone`` ends it. A journal without its end mark whose owner does not hold
+the lock was interrupted. Nothing here touches a target.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TOUCHED = "touched.jsonl"
 PREFIX = ".podbot-"
 """How every temporary name in a target begins."""
 MERGED = "merged"
-DONE, LEFTOVER, UNDOING, UNDONE = "done", "leftover", "undoing", "undone"
+DONE, LEFTOVER, OPENED, UNDOING, UNDONE = "done", "leftover", "opened", "undoing", "undone"
 
 LOCK_WAIT = 60.0
 """Seconds to wait for another podbot that applies or undoes something."""

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from podbot.changes import drift, journal, placing
 from podbot.changes.backward import Applied, Outcome, take_back
-from podbot.changes.forward import Result, open_up
+from podbot.changes.forward import LOOK, Result, open_up
 from podbot.changes.journal import Journal
 from podbot.changes.model import FileType, Identity, State
 from podbot.changes.moves import Folder, Move, Plan, as_data, of_data, state_of
@@ -50,7 +50,8 @@ def heal() -> list[str]:
 
 def _healed(own: Journal) -> list[str]:
     undoing, done = own.marked(journal.UNDOING), own.marked(journal.DONE)
-    if done and not undoing and not own.marked(journal.LEFTOVER):
+    waiting = own.marked(journal.LEFTOVER) or own.marked(journal.OPENED)
+    if done and not undoing and not waiting:
         return []
     plan = own.read()
     with opened(plan) as site:
@@ -59,6 +60,7 @@ def _healed(own: Journal) -> list[str]:
             what = "undoing changes was interrupted: it is done now"
         elif done:
             result = result_of(own)
+            _close_again(own, site, result)
             sweep(own, site, result)
             remember_applied(site, result)
             return []
@@ -107,17 +109,49 @@ def undo_on(own: Journal, site: Site, result: Result) -> Outcome:
     return outcome
 
 
+@contextmanager
+def opened_up(own: Journal, site: Site, result: Result) -> Iterator[Mapping[tuple[int, str], int]]:
+    """Look into folders that an application left closed; they are closed again if nobody stays.
+
+    Gives the modes they have while they are not open.
+    """
+    if all(state is None or state.mode & 0o500 == 0o500 for state in result.folders):
+        yield {}
+        return
+    own.mark(journal.OPENED)
+    try:
+        yield open_up(site, rights=LOOK)
+    finally:
+        if not own.marked(journal.UNDOING):
+            _close_again(own, site, result)
+        own.unmark(journal.OPENED)
+
+
+def _close_again(own: Journal, site: Site, result: Result) -> None:
+    """Give folders that were opened the mode that the application left them with."""
+    if not own.marked(journal.OPENED):
+        return
+    for note, after in reversed([*zip(site.plan.folders, result.folders, strict=True)]):
+        now = _now(site, note)
+        if now is not None and after is not None and now.mode == after.mode | 0o700 != after.mode:
+            with suppress(OSError):
+                place = placing.by_handle(site.tree(note).folder(note.path))
+                journal.step("close a folder")
+                os.chmod(place, after.mode)
+    own.unmark(journal.OPENED)
+
+
 def sweep(own: Journal, site: Site, result: Result) -> None:
     """Remove old things from beside their places: the store has copies of them."""
     numbers = own.facts(journal.LEFTOVER)
     left = [site.plan.moves[number] for number in numbers] if isinstance(numbers, list) else []
-    open_up(site)
+    touched = {(move.target, site.staging_folder(move)) for move in left}
+    open_up(site, touched)
     for move in left:
         with suppress(FileNotFoundError, NotADirectoryError):
             folder = site.tree(move).folder(site.staging_folder(move))
             journal.step("sweep")
             placing.remove(folder, journal.temporary(site.plan, move))
-    touched = {(move.target, site.staging_folder(move)) for move in left}
     for note, after in zip(site.plan.folders, result.folders, strict=True):
         if after is not None and (note.target, note.path) in touched:
             journal.step("sweep a folder")

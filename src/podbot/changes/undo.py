@@ -8,8 +8,8 @@ Writes only what an application wrote.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from podbot.changes import journal, recovery
 from podbot.changes.forward import Result
@@ -63,10 +63,11 @@ def undo(journal_or_layer_id: str) -> Undone:
         plan = own.read()
         with recovery.opened(plan) as site:
             result = recovery.result_of(own)
-            check = _Check(site, result)
-            check.refuse_if_moved_on()
-            check.refuse_if_no_room()
-            own.mark(journal.UNDOING, {"natural": check.natural(), "modes": check.modes()})
+            with recovery.opened_up(own, site, result) as opened:
+                check = _Check(site, result, opened)
+                check.refuse_if_moved_on()
+                check.refuse_if_no_room()
+                own.mark(journal.UNDOING, {"natural": check.natural(), "modes": check.modes()})
             outcome = recovery.undo_on(own, site, result)
     if outcome.left or outcome.failed:
         raise ChangesError(
@@ -128,8 +129,9 @@ def _listed(lines: list[str]) -> str:
 class _Check:
     """An application against the host as it is now."""
 
-    def __init__(self, site: Site, result: Result):
+    def __init__(self, site: Site, result: Result, opened: Mapping[tuple[int, str], int]):
         self._site, self._plan, self._result = site, site.plan, result
+        self._opened = opened
         self._kept = site.kept()
         self._touched: dict[Identity, Identity] | None = None
         self._folder_is_there: dict[tuple[int, str], bool] = {}
@@ -209,7 +211,7 @@ class _Check:
                         yield note, f"{shown_name(name)} was put into it since"
             if note.new is not None:
                 now = tree.state(note.path)
-                if now is None or not now.looks_like(after):
+                if now is None or not replace(now, mode=self._mode(note)).looks_like(after):
                     yield note, "its mode or attributes were changed since"
 
     def _notes(self) -> Iterator[tuple[Folder, State]]:
@@ -248,12 +250,15 @@ class _Check:
     def modes(self) -> list[tuple[int, str, int]]:
         """Folders whose mode was not the plan's business, and was changed since."""
         return [
-            (note.target, note.path, self._now(note).st_mode & 0o7777)
+            (note.target, note.path, self._mode(note))
             for note, after in self._notes()
-            if note.was is not None
-            and note.new is None
-            and self._now(note).st_mode & 0o7777 != after.mode
+            if note.was is not None and note.new is None and self._mode(note) != after.mode
         ]
+
+    def _mode(self, note: Folder) -> int:
+        """The mode of a folder, unless it was opened just to look into it."""
+        opened = self._opened.get((note.target, note.path))
+        return self._now(note).st_mode & 0o7777 if opened is None else opened
 
     def _now(self, note: Folder) -> os.stat_result:
         return os.fstat(self._site.tree(note).folder(note.path))
