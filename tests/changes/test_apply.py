@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,9 @@ from podbot.changes.undo import undo
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox.overlay import layers
 from podbot.sandbox.overlay.layers import Layer
+
+NOBODY = 0xFFFFFFFF
+"""In an access list: the entry names nobody in particular."""
 
 
 def layer_of(changes: ChangeSet) -> Layer:
@@ -285,6 +289,28 @@ def test_times_of_folders_are_what_the_sandbox_saw_only_if_all_was_taken(target:
     assert os.stat(target / "some").st_mtime == os.stat(target).st_mtime == 1000
 
 
+def test_access_lists_are_kept(target: Path) -> None:
+    # Version 2; the owner rwx, user 12345 rw-, the group r--, the mask rw-, others ---.
+    entries = [(1, 7, NOBODY), (2, 6, 12345), (4, 4, NOBODY), (16, 6, NOBODY), (32, 0, NOBODY)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    (target / "old").write_text("old\n")
+    (target / "folder").mkdir()
+    os.setxattr(target / "old", "system.posix_acl_access", acl)
+    os.setxattr(target / "folder", "system.posix_acl_default", acl)
+    modes = [stat.S_IMODE(os.stat(target / "old").st_mode)]
+    changes, _ = worked_on(target, "echo new >> old; echo new > folder/new; echo x > plain")
+
+    applied = apply(changes)
+
+    for name in ("old", "folder/new"):
+        assert os.getxattr(target / name, "system.posix_acl_access")[:4] == acl[:4]
+    assert os.getxattr(target / "old", "system.posix_acl_access") == acl
+    assert stat.S_IMODE(os.stat(target / "old").st_mode) == modes[0]
+    undo(applied.id)
+    assert (target / "old").read_text() == "old\n"
+    assert os.getxattr(target / "old", "system.posix_acl_access") == acl
+
+
 # Links
 
 
@@ -315,6 +341,24 @@ def test_a_hard_link_to_what_is_not_taken_becomes_a_file_of_its_own(target: Path
     assert (target / "third").read_text() == "other\nmore\n"
     assert (target / "too").read_text() == "n\n"
     assert os.stat(target / "third").st_nlink == os.stat(target / "too").st_nlink == 1
+
+
+def test_who_may_not_link_gets_a_copy(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (target / "kept").write_text("kept\n")
+    before = look(target)
+    changes, seen = worked_on(target, "ln kept again")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        applied = apply(changes)
+
+    assert look(target)["paths"] == seen["paths"]
+    assert os.stat(target / "kept").st_nlink == 1
+    undo(applied.id)
+    assert look(target) == before
 
 
 def test_a_mode_changed_under_one_of_two_names_leaves_the_other_alone(target: Path) -> None:

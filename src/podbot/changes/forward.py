@@ -21,6 +21,8 @@ from podbot.changes.site import Site, Spot
 from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
 
+_NO_LINK = frozenset({errno.EPERM, errno.EACCES, errno.EMLINK, errno.EXDEV, errno.EOPNOTSUPP})
+
 Source = Callable[[Move], tuple[BinaryIO, State | None]]
 """Opens what a move's file is copied from, with the state that must have, if that matters."""
 
@@ -136,8 +138,8 @@ class _Forward:
     def _stage(self, move: Move, spot: Spot, new: State) -> None:
         journal.step("stage")
         try:
-            if move.link_to is not None:
-                self._link(move, spot, move.link_to)
+            if move.link_to is not None and self._link(move, spot, move.link_to):
+                pass
             elif new.type is FileType.FILE:
                 self._make_file(move, spot, new)
                 return
@@ -161,13 +163,22 @@ class _Forward:
         if above not in self._bare:
             self._bare[above] = not placing.default_acl(spot.folder)
 
-    def _link(self, move: Move, spot: Spot, source: str) -> None:
+    def _link(self, move: Move, spot: Spot, source: str) -> bool:
+        """Whether it could be made a link; who may not link to a file gets a copy of his own."""
         folder, name = self._site.tree(move).parent(source)
-        os.link(name, spot.temp, src_dir_fd=folder, dst_dir_fd=spot.folder, follow_symlinks=False)
+        try:
+            os.link(
+                name, spot.temp, src_dir_fd=folder, dst_dir_fd=spot.folder, follow_symlinks=False
+            )
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return False
         facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
         if placing.type_of(facts) is not FileType.FILE:
             raise self._moved_on(move)
         self._linked.add((facts.st_dev, facts.st_ino))
+        return True
 
     def _is_untouched(self, facts: os.stat_result, state: State | None) -> bool:
         """Exactly what was planned for; other names of it may have come and gone."""

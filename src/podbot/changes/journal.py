@@ -52,6 +52,15 @@ step: Callable[[str], None] = _pass
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """When an application was made, how many paths it touched, and where it keeps their old."""
+
+    created: float
+    paths: int
+    stores: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
     """One journal; it may be half-made. ``id`` is the layer's with a number."""
 
@@ -92,6 +101,16 @@ class Journal:
             with open(self.folder / PLAN, encoding="ascii") as lines:
                 return Plan.of_lines(iter(lines))
         except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
+            raise self.broken(error) from None
+
+    def summary(self) -> Summary:
+        """What the first line of the plan tells; `ChangesError` as for `read`."""
+        try:
+            with open(self.folder / PLAN, encoding="ascii") as lines:
+                head = json.loads(next(lines))
+            stores = tuple(str(kept) for _, kept in head["places"])
+            return Summary(float(head["created"]), int(head["paths"]), stores)
+        except (OSError, ValueError, TypeError, KeyError, StopIteration) as error:
             raise self.broken(error) from None
 
     def broken(self, error: Exception) -> ChangesError:
@@ -155,11 +174,8 @@ class Journal:
     def _stores(self) -> set[Path]:
         """Every folder that may keep things of this journal."""
         found = {self.folder / KEPT, layers.place() / "undo" / self.id}
-        with (
-            suppress(OSError, ValueError, TypeError, KeyError),
-            open(self.folder / PLAN, encoding="ascii") as lines,
-        ):
-            found |= {Path(kept) for _, kept in json.loads(next(lines))["places"]}
+        with suppress(ChangesError):
+            found |= {Path(kept) for kept in self.summary().stores}
         return {folder for folder in found if os.path.lexists(folder)}
 
     def store_for(self, device: int) -> Path:

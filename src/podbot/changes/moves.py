@@ -96,6 +96,7 @@ class Plan:
                 "token": self.token,
                 "layer": self.layer_id,
                 "created": self.created,
+                "paths": len(self.paths),
                 "places": [[place.path, place.kept] for place in self.places],
             }
         )

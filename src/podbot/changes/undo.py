@@ -84,13 +84,11 @@ def applications(layer_id: str) -> list[Application]:
     for own in journal.of_layer(layer_id):
         if not own.marked(journal.DONE):
             continue
-        plan = own.read()
+        made = own.summary()
         facts = own.facts(journal.UNDONE)
         left = facts.get("left", ()) if isinstance(facts, dict) else ()
         found.append(
-            Application(
-                own.id, layer_id, plan.created, len(plan.paths), facts is not None, tuple(left)
-            )
+            Application(own.id, layer_id, made.created, made.paths, facts is not None, tuple(left))
         )
     return found
 
