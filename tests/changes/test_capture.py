@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,14 @@ import pytest
 
 from podbot.changes import capture as capturing
 from podbot.changes.capture import capture
+from podbot.changes.drift import conflicts
 from podbot.changes.model import ChangeKind, ChangeSet, FileType
 from podbot.errors import ChangesError, Kind, LaunchError
 from podbot.sandbox import DEFAULT_HIDDEN, Policy
 from podbot.sandbox.overlay import closed, copying, layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
+
+PYTHON = os.path.realpath(sys.executable)
 
 
 def work(target: Path, script: str, **options: object) -> OverlaySandbox:
@@ -290,6 +294,56 @@ def test_a_target_swapped_for_a_link_is_not_followed(target: Path) -> None:
     assert change.kind is ChangeKind.ADDED
     with pytest.raises(OSError):
         changes.contents.open_old(change)
+
+
+def test_a_tree_of_any_depth_is_told(target: Path, method: str) -> None:
+    script = """
+import os
+for n in range(1500):
+    os.mkdir('d'); os.chdir('d')
+open('end', 'w').close()
+"""
+    with OverlaySandbox(target) as sandbox:
+        sandbox.exec([PYTHON, "-c", script]).check()
+    assert sandbox.layer is not None
+
+    changes = capture(sandbox.layer)
+
+    assert len(changes) == 1501
+    assert conflicts(changes) == ()
+    with changes.contents.open_new(changes.changes[-1]) as file:
+        assert file.read() == b""
+    sandbox.layer.discard()
+
+
+def test_a_path_longer_than_the_kernel_takes_is_told(target: Path) -> None:
+    name = "n" * 250
+    changes = changes_of(
+        target, f"for i in {{1..20}}; do mkdir {name}; cd {name}; done; echo x > x"
+    )
+
+    assert len(changes.changes[-1].path) > 4096
+    with changes.contents.open_new(changes.changes[-1]) as file:
+        assert file.read() == b"x\n"
+
+
+def test_a_deep_tree_that_was_removed_is_told(target: Path) -> None:
+    deep = target
+    for _ in range(400):
+        deep = deep / "d"
+    deep.mkdir(parents=True)
+
+    assert len(changes_of(target, "rm -r d")) == 400
+
+
+def test_a_target_that_the_guest_closed_is_read_and_its_mode_told(target: Path) -> None:
+    layer = work(target, "echo x > f; chmod 0 .").layer
+    assert layer is not None
+
+    changes = capture(layer)
+
+    assert told(changes) == {"": "mode", "f": "added"}
+    assert changes.changes[0].new is not None and changes.changes[0].new.mode == 0
 
 
 # Going on in a layer

@@ -117,6 +117,20 @@ def test_a_sweep_removes_what_is_dead_and_empty_only(target: Path, own_layers: P
         assert names(own_layers) == {changed.layer.id, live.layer.id, young.name, "notes.txt"}
 
 
+def test_a_damaged_layer_that_holds_something_is_kept(own_layers: Path, target: Path) -> None:
+    layer, lock = layers.create((str(target),), "overlay", True)
+    os.close(lock)
+    (layer.upper(0) / "work").write_text("of an hour")
+    for damage in ("", "[]", "null"):
+        (layer.path / layers.META).write_text(damage)
+        os.utime(layer.path, (1, 1))
+
+        assert layers.sweep().kept == (layer.id,)
+        assert layers.found() == []
+        assert layers.get(layer.id) is None
+    assert (layer.upper(0) / "work").exists()
+
+
 def test_a_sweep_in_another_process_leaves_live_layers_alone(
     target: Path, own_layers: Path
 ) -> None:

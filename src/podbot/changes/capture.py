@@ -119,14 +119,15 @@ class _Capture:
 
     def changes(self) -> list[Change]:
         """All changes to this target, parents before what is in them."""
+        self._list("")  # opens it up if the guest closed it
+        found = list(self._folder_itself())
         if self._layer.method == "copy":
-            found = list(self._of_copy())
+            found += self._of_copy()
         else:
-            found = list(self._folder_itself())
-            found += self._merged("", self.lower is not None, self._is_opaque(""))
+            found += self._of_upper()
         self._find_lost(found)
         found = self._with_hard_links(found)
-        found.sort(key=lambda change: change.path.split("/"))
+        found.sort(key=lambda change: change.path.replace("/", "\0"))
         return found
 
     def folder_times(self, changes: list[Change]) -> dict[str, int]:
@@ -143,60 +144,72 @@ class _Capture:
 
     # An overlay's upper layer
 
-    def _merged(self, folder: str, has_lower: bool, opaque: bool) -> Iterator[Change]:
-        """What changed in a folder of the upper layer; ``has_lower`` if the host has it too.
+    def _of_upper(self) -> list[Change]:
+        """What changed, folder by folder; a tree of any depth is no deeper here."""
+        found: list[Change] = []
+        anew: dict[str, tuple[State, State]] = {}  # opaque folders the host has too
+        folders = [("", self.lower is not None, self._is_opaque(""))]
+        while folders:
+            folder, has_lower, opaque = folders.pop()
+            prefix = f"{folder}/" if folder else ""
+            names = self._list(folder)
+            for name in names:
+                path = prefix + name
+                facts = self.upper.facts(path)
+                if facts is None:
+                    continue  # a live sandbox took it away
+                old = self._old(path) if has_lower else None
+                if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == 0:
+                    if old is not None:
+                        found += self._gone(path, old)
+                    continue
+                new = self._new(path, facts)
+                if new is None:
+                    continue
+                if old is None and self._mark("origin", path) is not None:
+                    self._copied_up[path] = new
+                if new.type is not FileType.FOLDER:
+                    found += self._changed(path, old, new)
+                    continue
+                both = old is not None and old.type is FileType.FOLDER
+                covers = both and self._is_opaque(path)
+                if both and covers and old is not None:
+                    anew[path] = (old, new)
+                else:
+                    found += self._changed(path, old, new)
+                # What shows nothing of the host's is told as if it were made anew all the way.
+                folders.append((path, both, both and (covers or opaque)))
+                if both and old is not None:
+                    self._times[path] = (old.mtime_ns, new.mtime_ns)
+            if opaque and has_lower and self.lower is not None:
+                for name in set(self.lower.names(folder)) - set(names):
+                    old = self._old(prefix + name)
+                    if old is not None:
+                        found += self._gone(prefix + name, old)
+        return [*found, *self._made_anew(anew, found)]
 
-        In an opaque one nothing of the host's shows through: what is not in it is deleted.
-        """
-        prefix = f"{folder}/" if folder else ""
-        names = self._list(folder)
-        for name in sorted(names):
-            path = prefix + name
-            facts = self.upper.facts(path)
-            if facts is None:
-                continue  # a live sandbox took it away
-            old = self._old(path) if has_lower else None
-            if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == 0:
-                if old is not None:
-                    yield from self._gone(path, old)
-                continue
-            yield from self._changed(path, facts, old, opaque)
-        if opaque and has_lower and self.lower is not None:
-            for name in sorted(set(self.lower.names(folder)) - set(names)):
-                old = self._old(prefix + name)
-                if old is not None:
-                    yield from self._gone(prefix + name, old)
-
-    def _changed(
-        self, path: str, facts: os.stat_result, old: State | None, covered: bool
+    def _made_anew(
+        self, anew: dict[str, tuple[State, State]], found: list[Change]
     ) -> Iterator[Change]:
-        """What happened at a path of the upper layer; ``covered`` by an opaque folder above it."""
-        new = self._new(path, facts)
-        if new is None:
-            return
-        if old is None and not self._is_hidden(path) and self._mark("origin", path) is not None:
-            self._copied_up[path] = new
-        if new.type is not FileType.FOLDER:
-            if old is not None and old.type is FileType.FOLDER:
-                yield from self._gone_below(path)
-            change = self._compared(path, old, new)
-            if change is not None:
-                yield change
-            return
-        both = old is not None and old.type is FileType.FOLDER
-        opaque = both and self._is_opaque(path)
-        below = list(self._merged(path, both, both and (opaque or covered)))
-        # Made anew, and it shows: one that has all it had is only a changed folder.
-        anew = opaque and any(change.new is None for change in below)
-        if old is None:
-            yield Change(ChangeKind.ADDED, self.target, path, None, new)
-        elif not both or anew:
-            yield Change(ChangeKind.REPLACED, self.target, path, old, new)
-        elif not new.looks_like(old):
-            yield Change(ChangeKind.MODE, self.target, path, old, new)
-        if both and old is not None:
-            self._times[path] = (old.mtime_ns, new.mtime_ns)
-        yield from below
+        """Folders that were removed and made again; one that has all it had is only changed."""
+        lost_something: set[str] = set()
+        for change in found if anew else ():
+            path = change.path if change.new is None else ""
+            while (path := path.rpartition("/")[0]) and path not in lost_something:
+                lost_something.add(path)
+        for path, (old, new) in anew.items():
+            if path in lost_something:
+                yield Change(ChangeKind.REPLACED, self.target, path, old, new)
+            elif not new.looks_like(old):
+                yield Change(ChangeKind.MODE, self.target, path, old, new)
+
+    def _changed(self, path: str, old: State | None, new: State) -> Iterator[Change]:
+        """What happened at a path; of a folder only to itself."""
+        if old is not None and old.type is FileType.FOLDER and new.type is not FileType.FOLDER:
+            yield from self._gone_below(path)
+        change = self._compared(path, old, new)
+        if change is not None:
+            yield change
 
     def _find_lost(self, found: list[Change]) -> None:
         """Tell what was moved or linked inside from what the host has removed since.
@@ -233,36 +246,40 @@ class _Capture:
     def _of_copy(self) -> Iterator[Change]:
         manifest = Baseline.read(self._layer.baseline(self._index))
         seen: set[str] = set()
-        yield from self._folder_itself()
-        yield from self._copied("", manifest, seen)
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            for name in self._list(folder):
+                path = f"{folder}/{name}" if folder else name
+                facts = self.upper.facts(path)
+                if facts is None:
+                    continue
+                seen.add(path)
+                if stat.S_ISDIR(facts.st_mode):
+                    folders.append(path)
+                elif manifest.untouched(path, facts):
+                    continue
+                yield from self._of_copied(path, facts, manifest)
         for path in sorted(set(manifest.entries) - seen):
             old = self._old(path)
             if old is not None:
                 yield Change(ChangeKind.DELETED, self.target, path, old, None)
 
-    def _copied(self, folder: str, manifest: Baseline, seen: set[str]) -> Iterator[Change]:
-        for name in sorted(self._list(folder)):
-            path = f"{folder}/{name}" if folder else name
-            facts = self.upper.facts(path)
-            if facts is None:
-                continue
-            seen.add(path)
-            is_folder = stat.S_ISDIR(facts.st_mode)
-            if is_folder or not manifest.untouched(path, facts):
-                new, old = self._new(path, facts), self._old(path)
-                if new is None:
-                    continue
-                if old is None and path in manifest.entries:
-                    if is_folder and manifest.untouched(path, facts):
-                        continue  # the host removed it, and nothing was done to it here
-                    self.lost.append(f"{self.target}/{path}")
-                change = self._compared(path, old, new)
-                if change is not None:
-                    yield change
-                if is_folder and old is not None and old.type is FileType.FOLDER:
-                    self._times[path] = (old.mtime_ns, new.mtime_ns)
-            if is_folder:
-                yield from self._copied(path, manifest, seen)
+    def _of_copied(self, path: str, facts: os.stat_result, manifest: Baseline) -> Iterator[Change]:
+        """What happened to one thing in a copy that may have been touched."""
+        new, old = self._new(path, facts), self._old(path)
+        if new is None:
+            return
+        is_folder = new.type is FileType.FOLDER
+        if old is None and path in manifest.entries:
+            if is_folder and manifest.untouched(path, facts):
+                return  # the host removed it, and nothing was done to it here
+            self.lost.append(f"{self.target}/{path}")
+        change = self._compared(path, old, new)
+        if change is not None:
+            yield change
+        if is_folder and old is not None and old.type is FileType.FOLDER:
+            self._times[path] = (old.mtime_ns, new.mtime_ns)
 
     # One path
 
@@ -304,24 +321,42 @@ class _Capture:
 
     def _gone(self, path: str, old: State) -> Iterator[Change]:
         """A deletion, and of a folder everything in it; hidden things stay, and so their folder."""
-        if old.type is FileType.FOLDER:
-            yield from self._gone_below(path)
-            if any(hidden.startswith(f"{path}/") for hidden in self._existing_hidden()):
-                self.notes.append(f"{path} cannot go: it holds what the policy hid")
-                return
-        yield Change(ChangeKind.DELETED, self.target, path, old, None)
+        if old.type is not FileType.FOLDER:
+            yield Change(ChangeKind.DELETED, self.target, path, old, None)
+            return
+        yield from self._gone_below(path)
+        if self._holds_hidden(path):
+            self.notes.append(f"{path} cannot go: it holds what the policy hid")
+        else:
+            yield Change(ChangeKind.DELETED, self.target, path, old, None)
 
     def _gone_below(self, path: str) -> Iterator[Change]:
+        """Everything in a folder of the host's, as deleted."""
         assert self.lower is not None  # noqa: S101 - there is an old state, so there is a folder
-        try:
-            names = self.lower.names(path)
-        except PermissionError:
-            self.notes.append(f"{path} was removed, and what was in it cannot be listed")
-            return
-        for name in sorted(names):
-            old = self._old(f"{path}/{name}")
-            if old is not None:
-                yield from self._gone(f"{path}/{name}", old)
+        folders = [path]
+        while folders:
+            folder = folders.pop()
+            try:
+                names = self.lower.names(folder)
+            except PermissionError:
+                self.notes.append(f"{folder} was removed, and what was in it cannot be listed")
+                continue
+            for name in names:
+                below = f"{folder}/{name}"
+                old = self._old(below)
+                if old is None:
+                    continue
+                if old.type is FileType.FOLDER:
+                    folders.append(below)
+                    if self._holds_hidden(below):
+                        self.notes.append(f"{below} cannot go: it holds what the policy hid")
+                        continue
+                yield Change(ChangeKind.DELETED, self.target, below, old, None)
+
+    def _holds_hidden(self, path: str) -> bool:
+        return bool(self._hidden) and any(
+            hidden.startswith(f"{path}/") for hidden in self._existing_hidden()
+        )
 
     def _old(self, path: str) -> State | None:
         if self.lower is None or self._is_hidden(path):
@@ -355,7 +390,9 @@ class _Capture:
                 return []
             inner = f"{self._index}.upper/{folder}"
             mode = stat.S_IMODE(facts.st_mode)
-            closed.open_up(self._layer.path, inner, self.upper.place(folder), mode)
+            # (the folder itself by its descriptor alone: a step more would need its own rights)
+            place = self.upper.place(folder) if folder else f"/proc/self/fd/{self.upper.folder('')}"
+            closed.open_up(self._layer.path, inner, place, mode)
             self._modes = closed.modes(self._layer.path)
             self.upper.forget()
             return self.upper.names(folder)

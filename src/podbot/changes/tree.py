@@ -19,6 +19,9 @@ from podbot.sandbox.overlay import kernel
 MAX_FOLDERS = 64
 """How many folders are held open at once."""
 
+LONGEST = 4000
+"""The longest path, in bytes, that is handed to the kernel at once; its limit is 4096."""
+
 OVERLAY_PREFIX = "user.overlay."
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -67,11 +70,29 @@ class Tree:
         if fd is not None:
             self._open.move_to_end(path)
             return fd
-        fd = kernel.open_beneath(self._root, os.fsencode(path), _FOLDER)
+        fd = self._reach(path)
         while len(self._open) >= MAX_FOLDERS:
             os.close(self._open.popitem(last=False)[1])
         self._open[path] = fd
         return fd
+
+    def _reach(self, path: str) -> int:
+        """Open a folder beneath; one too far down for a single call in several."""
+        name = os.fsencode(path)
+        if len(name) < LONGEST:
+            return kernel.open_beneath(self._root, name, _FOLDER)
+        steps, above = name.split(b"/"), self._root
+        while steps:
+            count, size = 0, 0
+            while count < len(steps) and (size := size + len(steps[count]) + 1) < LONGEST:
+                count += 1
+            try:
+                fd = kernel.open_beneath(above, b"/".join(steps[:count]), _FOLDER)
+            finally:
+                if above != self._root:
+                    os.close(above)
+            above, steps = fd, steps[count:]
+        return above
 
     def parent(self, path: str) -> tuple[int, str]:
         """The folder a path lies in, and its name there; the path may not be empty."""

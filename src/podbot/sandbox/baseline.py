@@ -25,7 +25,7 @@ class Baseline:
     @classmethod
     def of(cls, folder: str | os.PathLike[str]) -> Baseline:
         """What is in a folder now; links are not followed."""
-        return cls(dict(_walk(os.fspath(folder), "")))
+        return cls(dict(_walk(os.fspath(folder))))
 
     @classmethod
     def read(cls, file: Path) -> Baseline:
@@ -53,11 +53,14 @@ class Baseline:
         return stat.S_ISDIR(facts.st_mode) or known[1] == facts.st_ctime_ns
 
 
-def _walk(folder: str, prefix: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = prefix + entry.name
-            facts = entry.stat(follow_symlinks=False)
-            yield path, (facts.st_ino, facts.st_ctime_ns)
-            if stat.S_ISDIR(facts.st_mode):
-                yield from _walk(entry.path, f"{path}/")
+def _walk(root: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    folders = [(root, "")]
+    while folders:
+        folder, prefix = folders.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = prefix + entry.name
+                facts = entry.stat(follow_symlinks=False)
+                yield path, (facts.st_ino, facts.st_ctime_ns)
+                if stat.S_ISDIR(facts.st_mode):
+                    folders.append((entry.path, f"{path}/"))

@@ -288,7 +288,7 @@ def found() -> list[Layer]:
             continue  # thrown away, and about to be removed
         try:
             layers.append(_read(entry))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue  # half-made, a template, or not ours: `sweep` looks at those
     return layers
 
@@ -299,7 +299,7 @@ def get(name: str) -> Layer | None:
         return None
     try:
         return _read(place() / name)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
@@ -343,10 +343,14 @@ def sweep(dry_run: bool = False) -> Swept:
     for entry in _entries():
         layer = whole.get(entry.name)
         if layer is None:
-            if _is_abandoned(entry):
-                removed.append(entry.name)
-                if not dry_run:
-                    remove(entry)
+            if not _is_abandoned(entry):
+                continue
+            if _holds_something(entry):  # damaged, as by a power failure: not ours to throw away
+                kept.append(entry.name)
+                continue
+            removed.append(entry.name)
+            if not dry_run:
+                remove(entry)
         elif layer.live:
             live.append(layer.id)
         elif layer.empty:
@@ -386,6 +390,20 @@ def _is_abandoned(entry: Path) -> bool:
         return True
     except OSError:
         return False
+
+
+def _holds_something(entry: Path) -> bool:
+    """Whether something was written to a target in a layer that does not say what it is."""
+    if entry.name.startswith(TRASH):
+        return False
+    for part in entry.iterdir():
+        if part.suffix == ".upper" and part.name != "home.upper":
+            try:
+                if any(part.iterdir()):
+                    return True
+            except OSError:
+                return True
+    return False
 
 
 @contextlib.contextmanager
