@@ -111,6 +111,13 @@ opencode.json .clinerules/a.md sitecustomize.py usercustomize.py lib/site-packag
 .config/systemd/user/x.service .config/autostart/x.desktop .local/share/applications/x.desktop
 share/dbus-1/services/x.service .ssh/config .ssh/rc .ssh/authorized_keys .forward .tmux.conf
 .gdbinit .Rprofile .cargo/config.toml .docker/config.json crontabs/root .gnupg/gpg-agent.conf
+.cargo/env .local/bin/env .nvm/nvm.sh .sdkman/bin/sdkman-init.sh .asdf/asdf.sh .fzf.bash .fzf.zsh
+.opam/opam-init/init.sh miniconda3/etc/profile.d/conda.sh .deno/env .ghcup/env
+google-cloud-sdk/path.bash.inc .config/bash_completion .local/share/bash-completion/completions/git
+.config/fish/fish_variables fish/vendor_conf.d/x.fish .local/share/nvim/site/plugin/x.vim
+.config/gdb/gdbinit .config/river/init .config/niri/config.kdl .config/xfce4/xinitrc .emacs.desktop
+.RData .iex.exs .rdbgrc .byebugrc startup.m .htaccess .user.ini .psysh.php .shadowenv.d/x.lisp
+.amp/settings.json .grok/settings.json .vibe/config.toml .qoder/x GROK.md
 """
 )
 
@@ -123,7 +130,8 @@ setup.cfg pyproject.toml composer.json Cargo.toml x.gemspec .pre-commit-config.y
 .husky/pre-commit lefthook.yml Dockerfile compose.yml docker-compose.yml tox.ini noxfile.py
 conftest.py tests/conftest.py .npmrc .yarnrc.yml pip.conf .pypirc requirements.txt run.sh .env
 .env.local vite.config.ts .eslintrc.js lib/x.so __pycache__/x.cpython-311.pyc x.desktop .pylintrc
-Vagrantfile
+Vagrantfile .proverc .jvmopts .sbtopts .luacheckrc .yardopts .pnpmfile.mjs .pnpmfile.cjs Guardfile
+.storybook/main.ts pkg/BUILD WORKSPACE .venv/bin/activate
 """
 )
 
@@ -200,6 +208,11 @@ def test_a_reason_is_one_sentence_for_a_person() -> None:
     assert reasons(added(".git/hooks/pre-commit", 0o755)) == ["git runs it at the next commit"]
     for rule in RULES:
         assert "\n" not in rule.reason and not rule.reason.endswith(".")
+
+
+def test_the_desktop_that_emacs_keeps_is_none_of_the_desktops() -> None:
+    (reason,) = reasons(added(".emacs.desktop"))
+    assert reason.startswith("the editor runs it")
 
 
 def test_only_the_strongest_level_is_told() -> None:

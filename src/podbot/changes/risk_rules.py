@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
         ".envrc .direnvrc .config/direnv/** .autoenv .autoenv.zsh .autoenv_leave.zsh .rvmrc "
         "mise.toml .mise.toml mise.*.toml .mise.*.toml mise/config*.toml .mise/** "
         ".config/mise.toml .config/mise/** .rtx.toml .tool-versions .asdfrc .sdkmanrc "
-        ".config/fnox/**",
+        ".config/fnox/** .shadowenv.d/**",
     ),
     _by_itself(
         "a shell runs it at its start or end",
@@ -73,12 +73,21 @@ RULES: tuple[Rule, ...] = (
         ".kshrc .mkshrc .shrc .ashrc .cshrc .tcshrc .login .logout .aliases .xonshrc "
         ".config/xonsh/** config.fish fish/conf.d/** fish/functions/** fish/completions/** "
         ".config/nushell/** .config/elvish/** .elvish/** .config/powershell/** .config/zsh/** "
-        ".config/bash/** .config/shell/** .inputrc .config/starship.toml .config/atuin/**",
+        ".config/bash/** .config/shell/** .inputrc .config/starship.toml .config/atuin/** "
+        ".config/bash_completion .local/share/bash-completion/** fish/vendor_conf.d/** "
+        "fish/fish_variables",
+    ),
+    _by_itself(
+        "start files of shells load it, where the tool it belongs to is installed",
+        ".cargo/env .cargo/env.* .local/bin/env .local/bin/env.* .nvm/nvm.sh .nvm/bash_completion "
+        ".sdkman/bin/sdkman-init.sh .asdf/asdf.* .fzf.bash .fzf.zsh .opam/opam-init/** .deno/env "
+        ".deno/env.* .ghcup/env google-cloud-sdk/*.inc miniconda3/etc/profile.d/** "
+        "anaconda3/etc/profile.d/** miniforge3/etc/profile.d/** mambaforge/etc/profile.d/**",
     ),
     _by_itself(
         "your session reads it at login",
         ".xprofile .xinitrc .xsession .xsessionrc .xserverrc .xclients .pam_environment "
-        "environment.d/*.conf .xbindkeysrc .sxhkdrc",
+        "environment.d/*.conf .xbindkeysrc .sxhkdrc .config/sxhkd/**",
     ),
     # Editors
     _by_itself(
@@ -95,13 +104,15 @@ RULES: tuple[Rule, ...] = (
         ".config/doom/** .doom.d/** .spacemacs .spacemacs.d/** .dir-locals.el .dir-locals-2.el "
         ".dir-config.el .config/helix/** .config/kak/** .kakrc .kakrc.local .config/micro/** "
         ".config/zed/** .config/code/user/** .config/vscodium/** .config/cursor/** "
-        ".config/jetbrains/** .config/sublime-text*/** .nanorc .joerc",
+        ".config/jetbrains/** .config/sublime-text*/** .nanorc .joerc .emacs.desktop "
+        ".local/share/nvim/site/**",
     ),
     # Agents
     _by_itself(
         "agents take it as instructions",
         "claude.md claude.local.md agents.md agents.override.md agent.md gemini.md qwen.md "
-        "crush.md warp.md codex.md cursor.md copilot.md copilot-instructions.md .cursorrules "
+        "crush.md grok.md warp.md codex.md cursor.md copilot.md copilot-instructions.md "
+        ".cursorrules "
         ".windsurfrules .clinerules .clinerules-* .clinerules/** .roorules .roorules-* .rules "
         ".goosehints .continuerules .augment-guidelines .openhands_instructions .replit.md "
         ".github/instructions/** .github/prompts/** .github/chatmodes/** .github/agents/** "
@@ -115,7 +126,8 @@ RULES: tuple[Rule, ...] = (
         ".opencode/** .config/opencode/** .continue/** .continuerc.json .amazonq/** .kiro/** "
         ".junie/** .augment/** .trae/** .factory/** crush.json .crush.json .crush/** "
         ".openhands/** .agents/** .agent/** .devin/** .warp/** .zencoder/** .tabnine/** .cody/** "
-        ".rovodev/** .pi/** .copilot/** .github/hooks/** .github/copilot/** "
+        ".rovodev/** .amp/** .grok/** .vibe/** .qoder/** .pi/** .copilot/** .github/hooks/** "
+        ".github/copilot/** "
         ".config/github-copilot/** .config/podbot/** .podbot.toml podbot.toml",
     ),
     # Interpreters
@@ -129,7 +141,12 @@ RULES: tuple[Rule, ...] = (
         ".rprofile .renviron .gdbinit .gdbinit.py .lldbinit .pdbrc .pdbrc.py .irbrc .pryrc .ghci "
         ".ocamlinit .octaverc .sqliterc .psqlrc .juliarc.jl julia/config/startup.jl .guile "
         ".perldb .ipython/** ipython_config.py ipython_kernel_config.py .jupyter/** "
-        "jupyter_*config.py .config/ipython/** .config/matplotlib/** .radare2rc",
+        "jupyter_*config.py .config/ipython/** .config/matplotlib/** .radare2rc .rdata .iex.exs "
+        ".rdbgrc .byebugrc startup.m .psysh.php .config/gdb/**",
+    ),
+    _by_itself(
+        "a web server obeys it as soon as it lies there",
+        ".htaccess .user.ini",
     ),
     _by_itself(
         "cargo obeys it, and editors run cargo by themselves: it can name programs to run",
@@ -156,7 +173,8 @@ RULES: tuple[Rule, ...] = (
         "share/plasma/** share/xsessions/** share/wayland-sessions/** .config/i3/** .i3/** "
         ".config/sway/** .config/hypr/** .config/openbox/** .config/awesome/** .config/bspwm/** "
         ".config/qtile/** .xmonad/** .config/xmonad/** .fluxbox/** .mailcap .config/pulse/** "
-        ".asoundrc autorun.inf *.lnk desktop.ini",
+        ".asoundrc autorun.inf *.lnk desktop.ini .config/river/** .config/niri/** .config/labwc/** "
+        ".config/herbstluftwm/** .config/waybar/** .config/lxsession/** .config/xfce4/**",
     ),
     _by_itself(
         "a terminal program runs commands from it at its start",
@@ -229,7 +247,8 @@ RULES: tuple[Rule, ...] = (
         "build.clj build.boot build.pl makefile.pl cpanfile tiltfile earthfile vagrantfile "
         "procfile skaffold.yaml devbox.json flake.nix shell.nix default.nix devenv.nix "
         "build.ninja xmake.lua premake5.lua nx.json turbo.json lerna.json rush.json .moon/** "
-        ".please/** .replit dodo.py fabfile.py sakefile",
+        ".please/** .replit dodo.py fabfile.py sakefile .jvmopts .sbtopts guardfile build "
+        "workspace",
     ),
     # Packages
     _when_used("installing or building the package runs what it says", "package.json"),
@@ -251,7 +270,8 @@ RULES: tuple[Rule, ...] = (
     _when_used(
         "it steers where packages come from and what runs as they are installed",
         ".npmrc .yarnrc .yarnrc.yml .yarn/releases/** .yarn/plugins/** .yarn/sdks/** "
-        ".pnpmfile.cjs .pnp.cjs .pnp.js .pnp.loader.mjs .pypirc pip.conf pip.ini .pip/** "
+        ".pnpmfile.cjs .pnpmfile.mjs .pnp.cjs .pnp.js .pnp.loader.mjs .pypirc pip.conf pip.ini "
+        ".pip/** "
         ".config/pip/** uv.toml .config/uv/** .condarc .gemrc .bundle/config .cargo/** "
         ".m2/settings.xml .gradle/** .config/pypoetry/** poetry.toml bunfig.toml .config/npm/** "
         ".terraformrc .terraform.d/** go.work go.env .config/go/** .bowerrc .lfsconfig "
@@ -263,7 +283,7 @@ RULES: tuple[Rule, ...] = (
         "conftest.py pytest.ini .pytest.ini tox.ini tox.toml noxfile.py .coveragerc .rspec "
         "spec_helper.rb rails_helper.rb .mocharc* .nycrc* phpunit.xml phpunit.xml.dist "
         "karma.conf.* cypress/support/** cypress/plugins/** .testcaferc* wallaby.js "
-        ".config/nextest.toml",
+        ".config/nextest.toml .proverc",
     ),
     _when_used(
         "it is a tool's settings and can hold code that the tool runs",
@@ -272,7 +292,8 @@ RULES: tuple[Rule, ...] = (
         ".pylintrc pylintrc .flake8 mypy.ini .mypy.ini .rubocop.yml .solargraph.yml .phpcs.xml "
         "phpstan.neon psalm.xml .php-cs-fixer.php rector.php .sublimelinter/** *.sublime-build "
         ".swiftlint.yml analysis_options.yaml .credo.exs .formatter.exs .scalafix.conf mkdocs.yml "
-        "docs/conf.py docs/source/conf.py doc/conf.py .project .classpath .nodemonrc nodemon.json",
+        "docs/conf.py docs/source/conf.py doc/conf.py .project .classpath .nodemonrc nodemon.json "
+        ".luacheckrc .yardopts .storybook/**",
     ),
     _when_used(
         "containers are built and started from it",
