@@ -144,3 +144,18 @@ def test_a_name_made_to_be_slow_is_not() -> None:
 
     with pytest.raises(ChangesError):
         select(changes, ["*a*a*a*a*a*a*a*a*a*a*b"])
+
+
+def test_a_name_with_brackets_means_only_itself() -> None:
+    changes = a_set(added("app/[id].ts"), added("app/i.ts"), added("app/[x]/y"), added("app/x/y"))
+
+    assert chosen(changes, "app/[id].ts") == ["app/[id].ts"]
+    assert chosen(changes, "/t/app/[x]/") == ["app/[x]/y"]
+    assert chosen(changes, "app/[i].ts") == ["app/i.ts"]
+
+
+def test_nothing_is_no_pattern() -> None:
+    with pytest.raises(ChangesError) as caught:
+        select(TREE, [""])
+
+    assert caught.value.kind is Kind.NOTHING_SELECTED

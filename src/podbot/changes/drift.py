@@ -130,6 +130,10 @@ class _Check:
             )
         try:
             host = self._tree.state(path)
+            if host is None and path:
+                self._tree.parent(path)
+        except (FileNotFoundError, NotADirectoryError):
+            host = None
         except OSError as error:
             message = f"its folder cannot be reached without following a link: {error.strerror}"
             return Conflict(change, path, ConflictKind.BLOCKED, None, message)

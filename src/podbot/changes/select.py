@@ -27,7 +27,9 @@ def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
     """
     if not patterns:
         return changes
-    wanted = [_Pattern.of(text) for text in patterns]
+    names = _names(changes) if any(_MAGIC.search(text) for text in patterns) else set()
+    # A name that is there is meant as it stands, brackets and all.
+    wanted = [_Pattern.of(text, literal=text.rstrip("/") in names) for text in patterns]
     missed = dict.fromkeys(patterns)
     chosen: set[tuple[str, str]] = set()
     for change in changes:
@@ -48,6 +50,17 @@ def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
         changes=tuple(each for each in changes if (each.target, each.path) in chosen),
         folder_times=_complete_folders(changes, chosen, wanted),
     )
+
+
+def _names(changes: ChangeSet) -> set[str]:
+    """Every path of the changes and every folder above, relative and absolute."""
+    names: set[str] = set()
+    for change in changes:
+        for path in change.paths:
+            while path and path not in names:
+                names |= {path, f"{change.target}/{path}"}
+                path = path.rpartition("/")[0]  # noqa: PLW2901 - up to the target
+    return names
 
 
 def is_new_folder(change: Change) -> bool:
@@ -111,12 +124,13 @@ class _Pattern:
     parts: tuple[Callable[[str], object] | None, ...]
 
     @classmethod
-    def of(cls, text: str) -> _Pattern:
-        plain = posixpath.normpath(text) if text else "."
+    def of(cls, text: str, *, literal: bool = False) -> _Pattern:
+        # Nothing is no name: an empty variable in a script must not mean everything.
+        plain = posixpath.normpath(text) if text else "\0"
         if plain.startswith("//"):
             plain = plain[1:]  # POSIX lets exactly two slashes mean something else
         parts: list[Callable[[str], object] | None] = []
-        if _MAGIC.search(plain):
+        if _MAGIC.search(plain) and not literal:
             for part in plain.strip("/").split("/"):
                 if part == ANY_DEPTH:
                     parts.append(None)

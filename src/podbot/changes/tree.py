@@ -7,6 +7,7 @@ swapped in meanwhile makes the call fail instead of leading elsewhere.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import OrderedDict
@@ -100,7 +101,10 @@ class Tree:
         return self.folder(above), name
 
     def facts(self, path: str) -> os.stat_result | None:
-        """What `lstat` says of a path, None if nothing is there or its folder is not a folder."""
+        """What `lstat` says of a path, None if nothing is there or its folder is not a folder.
+
+        A link is not one, wherever it leads: below it there is nothing.
+        """
         try:
             if not path:
                 return os.fstat(self._root)
@@ -108,6 +112,10 @@ class Tree:
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise
 
     def state(self, path: str) -> State | None:
         """All that is kept of a path, None if nothing is there."""
