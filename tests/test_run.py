@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from podbot import api
 from podbot.api import RunRequest, Streams
 from podbot.changes import records
 from podbot.changes.records import Entry
-from podbot.cli import main
+from podbot.cli import main, run_options
 from podbot.cli import run as running
 from podbot.cli import shell as shelling
 from podbot.config import places
@@ -262,7 +263,7 @@ def test_the_network_is_off_unless_asked_for(target: Path) -> None:
     [("90", 90), ("1.5", 1.5), ("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400)],
 )
 def test_times_are_numbers_with_a_unit(text: str, found: float) -> None:
-    assert running.seconds(text) == found
+    assert run_options.seconds(text) == found
 
 
 @pytest.mark.parametrize(
@@ -491,3 +492,80 @@ def test_killed_before_the_command_started_leaves_nothing_that_is_not_listed(tar
     (entry,) = records.entries()
     until(lambda: not entry.live)
     assert entry.status == "broken off" and entry.layer is not None and entry.layer.empty
+
+
+# Reading the command line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["true"],
+        ["--", "true"],
+        ["--", "--", "true"],
+        ["--net", "host", "make", "-j", "--net=none"],
+        ["--net=host", "--json", "--", "make"],
+        ["--target", "a", "--target=b", "--hide", "c", "--show=d", "--env", "E", "--env=F=g", "x"],
+        ["--in", "last", "--keep", "--keep", "--name=n", "--timeout", "5m", "--", "x", "--yes"],
+        ["--discard", "--name=", "x"],
+        ["--yes", "--", "-x"],
+    ],
+)
+def test_a_plain_command_line_is_read_as_argparse_reads_it(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    running.add_arguments(parser)
+    assert run_options.plain(words) == run_options.told(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["-h", "x"],
+        ["--tar", "a", "x"],
+        ["--net", "some", "x"],
+        ["--name", "--", "x"],
+        ["--name"],
+        ["--json=yes", "x"],
+        ["--yes", "--keep", "x"],
+        ["--timeout", "soon", "x"],
+        ["--no-such", "x"],
+    ],
+)
+def test_what_is_not_plain_is_left_to_argparse(words: list[str]) -> None:
+    assert run_options.plain(words) is None
+
+
+def test_a_sandbox_is_begun_ahead_and_taken_over(target: Path) -> None:
+    code = (
+        "from podbot.sandbox.overlay import ahead; ahead.begin(); ahead.begin()\n"
+        "import os; from podbot.sandbox.overlay import owner\n"
+        "pid = ahead._begun[1]; assert owner.zygote().pid == pid and ahead.take() is None\n"
+        "from podbot import api; print(api.run(api.RunRequest(('true',))).exit_status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n", done.stderr
+
+
+def test_one_begun_before_a_fork_stays_the_parents(target: Path) -> None:
+    code = (
+        "from podbot.sandbox.overlay import ahead; ahead.begin()\n"
+        "import os; child = os.fork()\n"
+        "if child == 0: os._exit(0 if ahead.take() is None else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0 and ahead.take() is not None"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_start_loads_neither_argparse_nor_other_heavy_modules(target: Path) -> None:
+    # `podbot run -- true` is to take no longer than a few starts of an interpreter.
+    assert podbot("run", "--", "true").returncode == 0  # the first one makes what all share
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from podbot.cli import main; main(['run', '--', 'true'])\n"
+        "heavy = {'argparse', 'asyncio', 'dataclasses', 'hashlib', 'inspect', 'random', 'shutil',"
+        " 'subprocess', 'tempfile', 'podbot.sandbox.guest', 'podbot.changes.capture'}\n"
+        "print(sorted(heavy & set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n", done.stderr

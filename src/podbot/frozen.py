@@ -1,10 +1,10 @@
 """`dataclasses.dataclass` for modules that every start loads: the same classes, made quicker.
 
 The real one compiles six functions for each class and imports `inspect`; for the values a run
-needs that is a third of its start. Here one function is compiled, the constructor, and the rest
-is shared. Whatever this does not know (inheritance, `kw_only`, `order`, …) is left to the real
-one. `dataclasses.fields`, `replace`, `asdict` and pickling work as ever; type checkers see the
-real one. Nothing here may import `dataclasses` before someone needs it.
+needs that is a third of its start. Here one function is compiled, the constructor, when it is
+first needed, and the rest is shared. Whatever this does not know (inheritance, `kw_only`,
+`order`, …) is left to the real one. `dataclasses.fields`, `replace`, `asdict` and pickling work as
+ever; type checkers see the real one. Nothing here may import `dataclasses` before someone needs it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass, field, replace
+    from types import FunctionType
 
 __all__ = ["dataclass", "field", "replace"]
 
@@ -85,7 +86,7 @@ def _made(cls: type, frozen: bool, slots: bool, more: dict[str, object]) -> type
         }
     for name, function in given.items():
         body.setdefault(name, function)
-    body["__init__"] = _constructor(names, defaults, frozen, "__post_init__" in body)
+    body["__init__"] = _Constructor(names, defaults, frozen)
     if cls.__dict__.get("__hash__") is None:
         body["__hash__"] = _hash if frozen else None
     made = type(cls)(cls.__name__, cls.__bases__, body)
@@ -130,32 +131,44 @@ def _as_real(default: object) -> object:
     return dataclasses.field()
 
 
-def _constructor(
-    names: tuple[str, ...], defaults: dict[str, object], frozen: bool, has_more: bool
-) -> object:
-    """The one thing that is compiled, as instances are made often."""
-    scope: dict[str, object] = {"_set": object.__setattr__, "_missing": _Missing}
-    parameters, lines = [], []
-    for number, name in enumerate(names):
-        parameter = value = name
-        default = defaults.get(name, _Missing)
-        factory = default.factory if isinstance(default, _Default) else None
-        if isinstance(default, _Default):
-            default = default.value
-        if factory is not None:
-            scope[f"_factory{number}"] = factory
-            parameter = f"{name}=_missing"
-            value = f"_factory{number}() if {name} is _missing else {name}"
-        elif default is not _Missing:
-            scope[f"_default{number}"] = default
-            parameter = f"{name}=_default{number}"
-        parameters.append(parameter)
-        lines.append(f" _set(self,{name!r},{value})" if frozen else f" self.{name}={value}")
-    if has_more:
-        lines.append(" self.__post_init__()")
-    text = f"def __init__(self,{','.join(parameters)}):\n" + ("\n".join(lines) or " pass")
-    exec(text, scope)  # noqa: S102 - made of names of fields alone
-    return scope["__init__"]
+class _Constructor:
+    """The one thing that is compiled, as instances are made often: when the first one is."""
+
+    def __init__(self, names: tuple[str, ...], defaults: dict[str, object], frozen: bool):
+        self._names, self._defaults, self._frozen = names, defaults, frozen
+
+    def __get__(self, instance: object, owner: type) -> object:
+        function = self._compiled(owner)
+        type.__setattr__(owner, "__init__", function)
+        return function if instance is None else function.__get__(instance, owner)
+
+    def _compiled(self, owner: type) -> FunctionType:
+        scope: dict[str, object] = {"_set": object.__setattr__, "_missing": _Missing}
+        parameters, lines = [], []
+        for number, name in enumerate(self._names):
+            parameter = value = name
+            default = self._defaults.get(name, _Missing)
+            factory = default.factory if isinstance(default, _Default) else None
+            if isinstance(default, _Default):
+                default = default.value
+            if factory is not None:
+                scope[f"_factory{number}"] = factory
+                parameter = f"{name}=_missing"
+                value = f"_factory{number}() if {name} is _missing else {name}"
+            elif default is not _Missing:
+                scope[f"_default{number}"] = default
+                parameter = f"{name}=_default{number}"
+            parameters.append(parameter)
+            lines.append(
+                f" _set(self,{name!r},{value})" if self._frozen else f" self.{name}={value}"
+            )
+        if hasattr(owner, "__post_init__"):
+            lines.append(" self.__post_init__()")
+        text = f"def __init__(self,{','.join(parameters)}):\n" + ("\n".join(lines) or " pass")
+        exec(text, scope)  # noqa: S102 - made of names of fields alone
+        function: FunctionType = scope["__init__"]  # type: ignore[assignment]
+        function.__qualname__ = f"{owner.__qualname__}.__init__"
+        return function
 
 
 class _Facts:

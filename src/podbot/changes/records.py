@@ -33,8 +33,7 @@ MAX_NAME = 64
 MAX_CANDIDATES = 8
 """How many ids an error names."""
 
-_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
-_LIKE_AN_ID = re.compile(r"[\d-]+|\d{8}-.*|[0-9a-f]{8}")
+_LIKE_AN_ID = r"[\d-]+|\d{8}-.*|[0-9a-f]{8}"
 
 Status = Literal["running", "ended", "broken off", "kept", "gone"]
 
@@ -191,8 +190,19 @@ def remove(id: str) -> None:
             ) from None
 
 
+def is_id(word: str) -> bool:
+    """Whether a word has the shape of an id: date, time and eight hexadecimal digits."""
+    date, time, last = (*word.split("-"), "", "", "")[:3]
+    return (
+        word == f"{date}-{time}-{last}"
+        and (len(date), len(time), len(last)) == (8, 6, 8)
+        and set(date + time) <= set("0123456789")
+        and set(last) <= set("0123456789abcdef")
+    )
+
+
 def _path(folder: Path, id: str) -> Path:
-    if not _ID.fullmatch(id):
+    if not is_id(id):
         raise _unknown(id)
     return folder / f"{id}.json"
 
@@ -340,7 +350,7 @@ def _recorded() -> list[str]:
     except OSError:
         return []
     ids = (name.removesuffix(".json") for name in names if name.endswith(".json"))
-    return [id for id in ids if _ID.fullmatch(id)]
+    return [id for id in ids if is_id(id)]
 
 
 def find(word: str) -> Entry:
@@ -396,7 +406,7 @@ def check_name(name: str) -> None:
         reason = f"it must have 1 to {MAX_NAME} characters"
     elif not name.isprintable() or name != name.strip():
         reason = "it holds control characters, or spaces at an end"
-    elif name == LAST or _LIKE_AN_ID.fullmatch(name):
+    elif name == LAST or re.fullmatch(_LIKE_AN_ID, name):
         reason = "it looks like an id"
     elif name.startswith("-") or "/" in name:
         reason = "it looks like an option or a path"

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
         def run(self, arguments: argparse.Namespace) -> int: ...
 
+    class QuickCommand(Command, Protocol):
+        """One whose start counts: it reads plain command lines by itself."""
+
+        def quick(self, words: list[str]) -> int | None: ...
+
 
 # Each command: the module it lives in, and its line in `podbot --help`.
 COMMANDS = {
@@ -30,6 +35,9 @@ COMMANDS = {
     "doctor": ("podbot.cli.doctor", "try out what this host can enforce"),
     "gc": ("podbot.cli.gc", "remove what dead sandboxes left, keep what holds changes"),
 }
+
+QUICK = ("run", "shell")
+"""Commands that people put before others: these start without argparse if they can."""
 
 ABOUT = "Run AI agents and their tools in sandboxes you can see into, review and undo."
 EXAMPLES = """\
@@ -62,9 +70,14 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     if words in (["--version"], ["-V"]):
         print(f"podbot {__version__}")
         return 0
+    if sys.stdout is None and not (words and words[0] in QUICK):
+        return _cannot_tell(words, "standard output is closed")
     try:
         code = _dispatch(words)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if argv is None and words[0] in QUICK:
+            _leave(code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -74,13 +87,66 @@ def main(argv: "Sequence[str] | None" = None) -> int:
 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        return _cannot_tell(words, f"{error.strerror or error}", error.filename)
     return code
 
 
+def _cannot_tell(words: list[str], why: str, file: object = None) -> int:
+    """Say in a line what the system refused: most often the output, on a full disk."""
+    import os
+    from contextlib import suppress
+
+    name = f"podbot {words[0]}" if words and words[0] in COMMANDS else "podbot"
+    with suppress(OSError):
+        print(f"{name}: {why}" + ("" if file is None else f": {file!a}"), file=sys.stderr)
+    # What is still held back cannot be written either: let the interpreter's last try go nowhere.
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
+def _leave(code: int) -> None:
+    """End at once: all is done, and taking the interpreter down would take longer than the rest."""
+    import os
+
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _open_standard_streams() -> None:
+    """See to it that 0, 1 and 2 are open: else a socket of ours could become one of them."""
+    import os
+
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    # The interpreter has nothing in the place of those that were closed when it started.
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
+def _begin_sandbox(words: list[str]) -> None:
+    """Start what will make the sandbox before we load what will need it."""
+    if "--help" not in words and "-h" not in words:
+        from podbot.sandbox.overlay import ahead
+
+        ahead.begin()
+
+
 def _dispatch(words: list[str]) -> int:
-    import argparse
+    if words and words[0] in QUICK:
+        _open_standard_streams()
+        _begin_sandbox(words)
     from importlib import import_module
     from typing import cast
+
+    if words and words[0] in QUICK:
+        code = cast("QuickCommand", import_module(COMMANDS[words[0]][0])).quick(words[1:])
+        if code is not None:
+            return code
+    import argparse
 
     parser = argparse.ArgumentParser(
         prog="podbot",

@@ -6,21 +6,21 @@ decides what a sandbox may do: it turns words into a `RunRequest` and an outcome
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import gc
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING
 
+from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, plain, told
 from podbot.errors import PodbotError
 
 if TYPE_CHECKING:
+    import argparse
+
     from podbot.api import RunOutcome, RunRequest
     from podbot.changes.records import Record
-
-PODBOT_FAILED = 125
-"""Podbot itself could not do it, as with env(1), timeout(1) and container engines."""
 
 ABOUT = """\
 Run a command in a sandbox of the current folder, as if it ran bare: same terminal or
@@ -45,148 +45,51 @@ the command cannot be executed; 127 there is no such command.
 What the command leaves running in the background ends with it. --json prints one line on
 stderr, the last one, in place of everything else podbot would say."""
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 HOME_NOTE = "other writes below "
 """How the note begins that holds for nearly every sandbox, and so is not worth a line each time."""
-
-Decision = Literal["ask", "apply", "discard", "keep"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot run`."""
-    parser.description = ABOUT
-    parser.epilog = EXAMPLES
+    parser.description, parser.epilog = ABOUT, EXAMPLES
     parser.usage = "podbot run [options] -- COMMAND..."
     add_options(parser)
-    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run")
+    parser.add_argument("words", nargs="...", metavar="COMMAND", help="what to run")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options `podbot run` and `podbot shell` share."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    add = parser.add_argument
-    add(
-        "--target",
-        action="append",
-        metavar="DIR",
-        help="a folder whose changes are kept apart; may be repeated; default: this folder",
-    )
-    add(
-        "--in",
-        dest="continue_in",
-        metavar="ID",
-        help="go on in the changes of an earlier run: its id, the start of it, its name, or last",
-    )
-    add(
-        "--net",
-        choices=("none", "host"),
-        default="none",
-        help="the network inside: none (the default), or the host's",
-    )
-    add(
-        "--hide",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a path that shall not exist inside, besides keys, logins and the like",
-    )
-    add(
-        "--show",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="an exception to what is hidden, such as ~/.netrc",
-    )
-    add(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="pass a variable of yours on, or set one; others are not seen inside",
-    )
-    add("--name", metavar="NAME", help="call the run so, instead of by its id")
-    add("--timeout", type=seconds, metavar="TIME",
-        help="end it after this long: 90, 90s, 5m, 2h, 1d")  # fmt: skip
-    fate = parser.add_mutually_exclusive_group()
-    add = fate.add_argument
-    add(
-        "--yes",
-        dest="decision",
-        action="store_const",
-        const="apply",
-        help="apply the changes at the end, unless one would run by itself or conflicts",
-    )
-    add(
-        "--keep",
-        dest="decision",
-        action="store_const",
-        const="keep",
-        help="keep them for later without asking",
-    )
-    add("--discard", dest="decision", action="store_const", const="discard",
-        help="throw them away")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="tell the outcome as JSON on stderr")
-
-    def error(message: str) -> NoReturn:
-        parser.print_usage(sys.stderr)
-        parser.exit(PODBOT_FAILED, f"{parser.prog}: {message}\n")
-
-    known = parser.parse_known_args
-
-    def parse_known_args(  # type: ignore[no-untyped-def] # its own has six shapes
-        args=None, namespace=None
-    ):
-        found, unknown = known(args, namespace)
-        if unknown:
-            error(f"there is no option {unknown[0]}")
-        return found, unknown
-
-    # 2, argparse's own, would look like an exit code of the command.
-    parser.error = error  # type: ignore[method-assign]
-    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
-
-
-def seconds(text: str) -> float:
-    """A length of time: a number, and perhaps a unit."""
-    unit = UNITS.get(text[-1:])
-    try:
-        found = float(text if unit is None else text[:-1]) * (unit or 1.0)
-    except ValueError:
-        found = -1.0
-    if not 0 < found < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; try 90, 90s, 5m, 2h or 1d")
-    return found
+def quick(words: list[str]) -> int | None:
+    """Run a plain command line without argparse; None if it is not plain."""
+    options = plain(words)
+    return None if options is None or not options.words else perform("run", options, {})
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and see to its changes; gives its exit code."""
-    words: list[str] = arguments.words
-    if words[:1] == ["--"]:
-        words = words[1:]
-    if not words:
+    options = told(arguments)
+    if not options.words:
         say("run", "no command was given\n  remedy: podbot run -- COMMAND, or podbot shell")
         return PODBOT_FAILED
-    return perform("run", tuple(words), {}, arguments)
+    return perform("run", options, {})
 
 
-def perform(
-    program: str, command: tuple[str, ...], hints: dict[str, str], arguments: argparse.Namespace
-) -> int:
+def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     """Run a command as the options say, then see to its changes. ``hints`` are variables to set."""
-    open_standard_streams()
-    start_ahead()
-    said = Saying(program, quiet=arguments.json)
+    gc.disable()  # for the start: all that is made now stays
+    start_ahead(options)
+    said = Saying(program, quiet=options.json)
     try:
-        request = request_of(program, command, hints, arguments)
+        request = request_of(program, options, hints)
         from podbot import api
 
         outcome = api.run(request, on_start=said.started)
     except PodbotError as error:
         said.failed(error)
         return PODBOT_FAILED
+    finally:
+        gc.enable()
     if outcome.problem is not None:
         said.problem(outcome.problem)
-    code = finish(outcome, arguments.decision, arguments.json)
+    code = finish(outcome, options.decision, options.json)
     if outcome.problem is not None and code == 0:
         return PODBOT_FAILED  # the command thinks that its output was written
     if outcome.signal is not None and code == outcome.exit_status:
@@ -194,51 +97,42 @@ def perform(
     return code
 
 
-def start_ahead() -> None:
-    """Have the process that will make the sandbox start while we load what else we need."""
+def start_ahead(options: Options) -> None:
+    """Have the process that makes sandboxes begin with one while we load what else we need."""
     from podbot.sandbox.overlay import owner
 
-    with contextlib.suppress(OSError):  # told where it is needed
-        owner.zygote()
+    with contextlib.suppress(OSError, PodbotError):  # told where it is needed
+        zygote = owner.zygote()
+        from podbot.sandbox.overlay import layers
+
+        if options.net == "none":
+            zygote.prepare(str(layers.root()))
 
 
-def open_standard_streams() -> None:
-    """See to it that 0, 1 and 2 are open: else a socket of ours could become one of them."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(fd, True)
-    os.close(fd)
-    # The interpreter has nothing in the place of those that were closed when it started.
-    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
-    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
-    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
-
-
-def request_of(
-    program: str, command: tuple[str, ...], hints: dict[str, str], arguments: argparse.Namespace
-) -> RunRequest:
+def request_of(program: str, options: Options, hints: dict[str, str]) -> RunRequest:
     """What the options ask for."""
     from podbot.api import RunRequest
 
     values, names = dict(hints), []
-    for word in arguments.env:
+    for word in options.env:
         name, equals, value = word.partition("=")
         if equals:
             values[name] = value
         else:
             names.append(name)
-            if name not in os.environ and not arguments.json:
+            if name not in os.environ and not options.json:
                 say(program, f"note: --env {name}: there is no such variable here")
     return RunRequest(
-        command,
-        targets=tuple(arguments.target or ()),
-        network=arguments.net,
-        hide=tuple(map(_absolute, arguments.hide)),
-        show=tuple(map(_absolute, arguments.show)),
+        options.words,
+        targets=options.target,
+        network=options.net,
+        hide=tuple(map(_absolute, options.hide)),
+        show=tuple(map(_absolute, options.show)),
         environment=values,
         pass_environment=tuple(names),
-        name=arguments.name,
-        timeout=arguments.timeout,
-        continue_in=arguments.continue_in,
+        name=options.name,
+        timeout=options.timeout,
+        continue_in=options.continue_in,
     )
 
 

@@ -5,11 +5,15 @@ The same as `podbot run` with the user's shell as the command, and a hint in its
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
+from typing import TYPE_CHECKING
 
-from podbot.cli import run as running
+from podbot.cli.run import perform
+from podbot.cli.run_options import Options, add_options, plain, told
+from podbot.frozen import replace
+
+if TYPE_CHECKING:
+    import argparse
 
 ABOUT = """\
 Open a shell in a sandbox of the current folder. Whatever you change there is kept apart
@@ -27,14 +31,23 @@ the id of the run. exit codes: as podbot run."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot shell`."""
-    parser.description = ABOUT
-    parser.epilog = EXAMPLES
-    running.add_options(parser)
+    parser.description, parser.epilog = ABOUT, EXAMPLES
+    add_options(parser)
+
+
+def quick(words: list[str]) -> int | None:
+    """Open the shell of a plain command line without argparse; None if it is not plain."""
+    options = plain(words)
+    return None if options is None or options.words or "--" in words else _open(options)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the shell and see to its changes; gives its exit code."""
-    return running.perform("shell", (shell(),), hints(), arguments)
+    return _open(told(arguments))
+
+
+def _open(options: Options) -> int:
+    return perform("shell", replace(options, words=(shell(),)), hints())
 
 
 def shell() -> str:
@@ -42,7 +55,9 @@ def shell() -> str:
     own = os.environ.get("SHELL", "")
     if os.path.isabs(own) and os.access(own, os.X_OK):
         return own
-    return shutil.which("bash") or "sh"
+    from shutil import which
+
+    return which("bash") or "sh"
 
 
 def hints() -> dict[str, str]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
-from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 _START = """
 import sys
@@ -28,7 +26,7 @@ def command(module: str, *arguments: str) -> list[str]:
     """The command line that runs ``main()`` of a module below ``podbot``."""
     *parents, name = module.split(".")
     packages = [
-        (".".join(parents[:depth]), str(_PACKAGE.joinpath(*parents[1:depth])))
+        (".".join(parents[:depth]), os.path.join(_PACKAGE, *parents[1:depth]))
         for depth in range(1, len(parents) + 1)
     ]
     code = _START.format(packages=packages, package=".".join(parents), module=name)
@@ -47,9 +45,17 @@ def measured() -> bool:
     return any(key.startswith("COVERAGE_PROCESS") for key in os.environ)
 
 
-@cache
+_ripgrep: list[str | None] = []
+
+
 def ripgrep() -> str | None:
     """The rg that came with podbot, else the one on PATH, else none (Python searches then)."""
+    if not _ripgrep:  # not functools.cache: this module is loaded before all others
+        _ripgrep.append(_find_ripgrep())
+    return _ripgrep[0]
+
+
+def _find_ripgrep() -> str | None:
     beside = os.path.join(os.path.dirname(sys.executable), "rg")
     if os.access(beside, os.X_OK):
         return beside

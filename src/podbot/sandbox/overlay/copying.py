@@ -15,7 +15,7 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox.limits import GIB, Limits
-from podbot.sandbox.overlay import kernel, mounts
+from podbot.sandbox.overlay import mounts
 from podbot.sandbox.overlay.mounts import is_below
 
 DEFAULT_BYTES = 2 * GIB
@@ -35,6 +35,8 @@ def needed(targets: tuple[str, ...]) -> str | None:
 def copy(source: str, destination: Path, limits: Limits, hidden: tuple[str, ...]) -> None:
     """Copy a target into a layer, less what is hidden: links as links, modes and times kept,
     mounts followed."""
+    from podbot.sandbox.overlay import kernel
+
     try:
         # By descriptor: a target swapped for a link since it was checked is not followed.
         root = kernel.open_real(os.fsencode(source), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -19,7 +19,6 @@ from podbot.config import places
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass
 from podbot.sandbox import interpreter, wire
-from podbot.sandbox.baseline import Baseline
 from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.launcher import Launched
@@ -29,12 +28,10 @@ from podbot.sandbox.overlay import (
     copying,
     git_data,
     hiding,
-    kernel,
     layers,
     mounts,
     owner,
     report,
-    watcher,
 )
 from podbot.sandbox.overlay.agreed import PRIVATE
 from podbot.sandbox.overlay.cgroups import Group
@@ -44,7 +41,8 @@ from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from podbot.sandbox.overlay.setup import Bind, Overlay, Plan
+    from podbot.sandbox.overlay.plan import Bind, Overlay, Plan
+    from podbot.sandbox.overlay.watcher import DiskWatcher
 
 UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
 READY_SECONDS = 60.0
@@ -93,9 +91,10 @@ class OverlayLauncher:
 
     def launch(self) -> Launched:
         """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
-        if kernel.MACHINE not in ("x86_64", "aarch64"):
+        machine = os.uname().machine
+        if machine not in ("x86_64", "aarch64"):
             raise LaunchError(
-                f"the overlay backend does not know the machine {kernel.MACHINE}",
+                f"the overlay backend does not know the machine {machine}",
                 kind=Kind.UNSUPPORTED,
                 remedy="use a container backend",
             )
@@ -119,6 +118,8 @@ class OverlayLauncher:
         layer, lock = layers.create(view.targets, method, view.home_layer is not None, view.hidden)
         try:
             if method == "copy":
+                from podbot.sandbox.baseline import Baseline
+
                 for index, target in enumerate(view.targets):
                     copying.copy(target, layer.upper(index), self.limits, view.hidden)
                     Baseline.of(layer.upper(index)).write(layer.baseline(index))
@@ -385,12 +386,14 @@ class _Running:
         self._layer, self._group = layer, group
         self._zygote, self._number = zygote, number
         self._discard = discard
-        self._watcher: watcher.DiskWatcher | None = None
+        self._watcher: DiskWatcher | None = None
         self._ended = False
 
     def watch(self, limit: int) -> None:
         """Mind how much the layer holds."""
-        self._watcher = watcher.DiskWatcher(self._layer.path, limit, self._kill)
+        from podbot.sandbox.overlay.watcher import DiskWatcher
+
+        self._watcher = DiskWatcher(self._layer.path, limit, self._kill)
 
     def _kill(self) -> None:
         self._zygote.end(self._number)

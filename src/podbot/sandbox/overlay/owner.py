@@ -13,21 +13,18 @@ import contextlib
 import json
 import os
 import select
-import signal
 import socket
 import threading
 from itertools import count
 from typing import TYPE_CHECKING
 
 from podbot.frozen import dataclass
-from podbot.sandbox import interpreter
+from podbot.sandbox.overlay import ahead
 
 if TYPE_CHECKING:
-    from podbot.sandbox.overlay.setup import Plan
+    from podbot.sandbox.overlay.plan import Plan
 
 END_SECONDS = 10.0
-LINE = 3
-"""The descriptor the zygote finds its control socket at; it closes all behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,28 +41,9 @@ class ZygoteOwner:
     """A running zygote and the line to it."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        command = interpreter.command("podbot.sandbox.overlay.zygote", str(LINE), str(os.getpid()))
-        try:
-            # Not subprocess: importing it takes longer than all of this.
-            self._pid = os.posix_spawn(
-                command[0],
-                command,
-                interpreter.environment(),
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), LINE),
-                ],
-                setsid=True,  # Ctrl-C at a terminal is for the host to handle
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        self._control = ours
+        self._pid, line = ahead.take() or ahead.start()
+        self._control = socket.socket(fileno=line)
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self._control.settimeout(END_SECONDS)
         self._lock = threading.Lock()
         self._numbers = count(1)
@@ -102,6 +80,15 @@ class ZygoteOwner:
             fds = array.array("i", [line.fileno(), lock])
             self._control.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
             return number
+
+    def prepare(self, layer_root: str) -> None:
+        """Have it make the first part of a sandbox now, for a `start` that comes soon.
+
+        For programs that need just one: none is kept in stock after it.
+        """
+        request = {"op": "prepare", "layer_root": layer_root}
+        with self._lock, contextlib.suppress(OSError):
+            self._control.send(json.dumps(request).encode("ascii"))
 
     def end(self, number: int) -> None:
         """Kill a guest and all of its sandbox; returns when they are dead."""

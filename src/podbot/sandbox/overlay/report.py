@@ -6,7 +6,7 @@ import os
 from functools import cache
 
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import agreed, git_data, kernel
+from podbot.sandbox.overlay import agreed, git_data
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
@@ -14,6 +14,8 @@ from podbot.sandbox.values import Guarantee
 
 @cache
 def _landlock_abi() -> int:
+    from podbot.sandbox.overlay import kernel  # brings ctypes; asked while the child works
+
     return kernel.landlock_abi()
 
 

@@ -20,42 +20,15 @@ import socket
 import stat
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, TypedDict
 
+from podbot.frozen import dataclass
 from podbot.sandbox.overlay import kernel, seccomp
 from podbot.sandbox.overlay.agreed import LANDLOCK_MIN_ABI
 
-
-class Overlay(TypedDict):
-    """One overlay mount: lower folders from the top down; no upper means read-only."""
-
-    at: str
-    lower: list[str]
-    upper: str | None
-    work: str | None
-
-
-class Bind(TypedDict):
-    """A part of the host tree shown at a place, writable or not."""
-
-    source: str
-    at: str
-    writable: bool
-
-
-class Plan(TypedDict):
-    """What one sandbox is to be, decided by the host. Paths are absolute.
-
-    ``writable`` is where Landlock lets anything change; ``config`` is what the guest must know
-    (its `configure`).
-    """
-
-    overlays: list[Overlay]
-    binds: list[Bind]
-    writable: list[str]
-    rlimits: dict[str, int]
-    pid_max: int | None
-    config: dict[str, object]
+# Not from typing: it would cost every start of the zygote several milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.plan import Bind, Overlay, Plan
 
 
 class SetupError(Exception):
@@ -98,7 +71,8 @@ def _step(kind: str, what: str, remedy: str | None = DOCTOR) -> Iterator[None]:
         ) from None
 
 
-class Terms(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Terms:
     """What is known before any plan: who we are, and what every sandbox of this host has.
 
     ``private`` are folders to cover with a fresh tmpfs, and its mode; ``alone`` means no network,

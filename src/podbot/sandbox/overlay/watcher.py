@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from podbot.sandbox import guest
-
 INTERVAL = 1.0
 
 
@@ -131,8 +129,10 @@ def _reading(top: int, folder: str) -> Iterator[int]:
 
 
 def _open_plainly(top: int, folder: str) -> int | None:
+    from podbot.sandbox.guest import open_beneath  # large; few sandboxes are watched
+
     try:
-        fd = guest.open_beneath(top, folder, _FOLDER, 0)
+        fd = open_beneath(top, folder, _FOLDER, 0)
     except PermissionError:
         return None
     if os.access(".", os.X_OK, dir_fd=fd):

@@ -21,11 +21,18 @@ import signal
 import socket
 import sys
 import time
-from typing import NamedTuple, cast
 
+from podbot.frozen import dataclass
 from podbot.sandbox import guest
 from podbot.sandbox.overlay import kernel, setup
 from podbot.sandbox.overlay.agreed import PRIVATE
+
+# Not from typing: it would cost every start several milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from podbot.sandbox.overlay.plan import Plan
 
 MESSAGE_LIMIT = 1 << 20
 GUEST_FD = 3
@@ -34,7 +41,8 @@ IDLE_MILLISECONDS = 20
 ended or several were started in a row: one that just started wants the processor for itself."""
 
 
-class Child(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Child:
     """A fork of ours: not a sandbox yet while in stock, then one until it dies.
 
     ``mounts`` holds its mount namespace open, so that taking that down is not part of its death
@@ -47,7 +55,8 @@ class Child(NamedTuple):
     layer_root: str
 
 
-class Running(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Running:
     """A child that became a guest; ``lock`` marks its layer as live."""
 
     child: Child
@@ -157,6 +166,7 @@ class Zygote:
     _root: str | None = None
     _patience = IDLE_MILLISECONDS
     _in_burst = False
+    _only_one = False
 
     def _message(self) -> bool:
         data, fds = _receive(self._control)
@@ -168,18 +178,20 @@ class Zygote:
         self._patience = IDLE_MILLISECONDS if started and not self._in_burst else 0
         self._in_burst = started
         if request["op"] == "start":
-            self._root = request["layer_root"]
+            self._root = None if self._only_one else request["layer_root"]
             self._start(request, plan, *fds)
+        elif request["op"] == "prepare":
+            self._root, self._only_one = request["layer_root"], True
         elif request["op"] == "end":
             self._end(request["number"])
         elif request["op"] == "discard":
             self._discard(request["number"], request["path"])
         return True
 
-    def _start(self, request: dict[str, object], plan: bytes, line: int, lock: int) -> None:
+    def _start(self, request: dict[str, Any], plan: bytes, line: int, lock: int) -> None:
         try:
             child = self._claim(request["network"] == "none", str(request["layer_root"]))
-            for folder in cast(list[str], request["cgroups"]):
+            for folder in request["cgroups"]:
                 with open(f"{folder}/cgroup.procs", "w") as file:
                     file.write(str(child.pid))
             socket.send_fds(child.orders, [plan], [line])
@@ -189,7 +201,7 @@ class Zygote:
             os.close(lock)
         else:
             child.orders.close()
-            number = cast(int, request["number"])
+            number = request["number"]
             self._sandboxes[number] = Running(child, lock)
             self._numbers[child.pid] = number
         finally:
@@ -209,7 +221,9 @@ class Zygote:
     def _stock(self, layer_root: str) -> None:
         try:
             self._mount_poll.poll(0)
-            self._spare = self._fork(True, layer_root, rehearse=not self._in_burst)
+            self._spare = self._fork(
+                True, layer_root, rehearse=not (self._in_burst or self._only_one)
+            )
         except OSError:
             self._root = None  # not now; the next request says what is wrong
 
@@ -341,14 +355,14 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         if data:
             os.dup2(fds[0], GUEST_FD, inheritable=False)
             os.close(fds[0])
-            _serve(inside, ground, cast(setup.Plan, json.loads(data)))
+            _serve(inside, ground, json.loads(data))
     except BaseException as error:
         _report(GUEST_FD, "launch_failed", f"{type(error).__name__}: {error}", None)
     finally:
         os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
 
 
-def _serve(inside: guest.Guest, ground: setup.Ground | setup.SetupError, plan: setup.Plan) -> None:
+def _serve(inside: guest.Guest, ground: setup.Ground | setup.SetupError, plan: Plan) -> None:
     try:
         if isinstance(ground, setup.SetupError):
             raise ground
@@ -398,3 +412,4 @@ def main() -> None:
     gc.disable()
     zygote.serve()
     zygote.finish()
+    os._exit(0)  # at once: whoever reads our owner's output waits for us too

@@ -1,0 +1,201 @@
+"""The options of `podbot run` and `podbot shell`, read twice: simply, and by argparse.
+
+Loading argparse and telling it everything takes as long as starting an interpreter, and most
+command lines are plain. So plain ones are read here, from the same table, and whatever is not
+plain (an abbreviation, a mistake, a cry for help) goes to argparse, which knows what to say.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
+
+from podbot.frozen import dataclass
+
+if TYPE_CHECKING:
+    import argparse
+
+    from podbot.sandbox.policy import Network
+
+Decision = Literal["ask", "apply", "discard", "keep"]
+Kind = Literal["value", "list", "decision", "flag"]
+
+PODBOT_FAILED = 125
+"""Podbot itself could not do it, as with env(1), timeout(1) and container engines."""
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+NETWORKS = ("none", "host")
+DECISIONS = {"--yes": "apply", "--keep": "keep", "--discard": "discard"}
+
+# Each option: how it is read, what its value is called, and its line in `--help`.
+OPTIONS: dict[str, tuple[Kind, str, str]] = {
+    "--target": (
+        "list", "DIR", "a folder whose changes are kept apart; may be repeated; default: this one"
+    ),
+    "--in": (
+        "value", "ID", "go on in the changes of an earlier run: its id, the start of it, its name, "
+        "or last"
+    ),
+    "--net": ("value", "", "the network inside: none (the default), or the host's"),
+    "--hide": ("list", "PATH", "a path that shall not exist inside, besides keys and logins"),
+    "--show": ("list", "PATH", "an exception to what is hidden, such as ~/.netrc"),
+    "--env": (
+        "list", "NAME[=VALUE]", "pass a variable of yours on, or set one; others are not seen"
+    ),
+    "--name": ("value", "NAME", "call the run so, instead of by its id"),
+    "--timeout": ("value", "TIME", "end it after this long: 90, 90s, 5m, 2h, 1d"),
+    "--yes": (
+        "decision", "", "apply the changes at the end, unless one would run by itself or conflicts"
+    ),
+    "--keep": ("decision", "", "keep them for later without asking"),
+    "--discard": ("decision", "", "throw them away"),
+    "--json": ("flag", "", "tell the outcome as JSON on stderr"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the options say. ``decision`` is None if it was left to the end."""
+
+    words: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    continue_in: str | None = None
+    net: Network = "none"
+    hide: tuple[str, ...] = ()
+    show: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    name: str | None = None
+    timeout: float | None = None
+    decision: Decision | None = None
+    json: bool = False
+
+
+def seconds(text: str) -> float:
+    """A length of time: a number, and perhaps a unit."""
+    unit = UNITS.get(text[-1:])
+    try:
+        found = float(text if unit is None else text[:-1]) * (unit or 1.0)
+    except ValueError:
+        found = -1.0
+    if not 0 < found < 1e9:
+        raise ValueError(f"{text!r} is no time; try 90, 90s, 5m, 2h or 1d")
+    return found
+
+
+def plain(words: list[str]) -> Options | None:
+    """The options of a plain command line; None for what argparse must look at."""
+    values: dict[str, str] = {}
+    lists: dict[str, list[str]] = {}
+    decision, json, at = None, False, 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        name, equals, value = words[at].partition("=")
+        at += 1
+        kind = OPTIONS.get(name, (None,))[0]
+        if kind in ("value", "list"):
+            if not equals:
+                if at == len(words) or words[at].startswith("-"):
+                    return None
+                value = words[at]
+                at += 1
+            values[name] = value
+            lists.setdefault(name, []).append(value)
+        elif equals or kind is None:
+            return None
+        elif kind == "flag":
+            json = True
+        elif decision not in (None, DECISIONS[name]):
+            return None
+        else:
+            decision = DECISIONS[name]
+    try:
+        timeout = seconds(values["--timeout"]) if "--timeout" in values else None
+    except ValueError:
+        return None
+    if values.get("--net", "none") not in NETWORKS:
+        return None
+    return Options(
+        words=tuple(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]),
+        target=tuple(lists.get("--target", ())),
+        continue_in=values.get("--in"),
+        net=cast("Network", values.get("--net", "none")),
+        hide=tuple(lists.get("--hide", ())),
+        show=tuple(lists.get("--show", ())),
+        env=tuple(lists.get("--env", ())),
+        name=values.get("--name"),
+        timeout=timeout,
+        decision=cast("Decision | None", decision),
+        json=json,
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Tell argparse of the same."""
+    import argparse
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    decisions = parser.add_mutually_exclusive_group()
+    for name, (kind, value, help_line) in OPTIONS.items():
+        if kind == "list":
+            parser.add_argument(name, action="append", default=[], metavar=value, help=help_line)
+        elif kind == "decision":
+            decisions.add_argument(
+                name, dest="decision", action="store_const", const=DECISIONS[name], help=help_line
+            )
+        elif kind == "flag":
+            parser.add_argument(name, action="store_true", help=help_line)
+        elif name == "--net":
+            parser.add_argument(name, choices=NETWORKS, default=NETWORKS[0], help=help_line)
+        elif name == "--timeout":
+            parser.add_argument(name, type=_seconds, metavar=value, help=help_line)
+        else:
+            dest = "continue_in" if name == "--in" else name.removeprefix("--")
+            parser.add_argument(name, dest=dest, metavar=value, help=help_line)
+    _fail_apart(parser)
+
+
+def _seconds(text: str) -> float:
+    import argparse
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _fail_apart(parser: argparse.ArgumentParser) -> None:
+    """Have it exit with a code of ours: its 2 would look like an exit code of the command."""
+    known = parser.parse_known_args
+
+    def error(message: str) -> NoReturn:
+        parser.print_usage(sys.stderr)
+        parser.exit(PODBOT_FAILED, f"{parser.prog}: {message}\n")
+
+    def parse_known_args(  # type: ignore[no-untyped-def] # its own has six shapes
+        args=None, namespace=None
+    ):
+        found, unknown = known(args, namespace)
+        if unknown:
+            error(f"there is no option {unknown[0]}")
+        return found, unknown
+
+    parser.error = error  # type: ignore[method-assign]
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+
+
+def told(arguments: argparse.Namespace) -> Options:
+    """What argparse found."""
+    words = getattr(arguments, "words", [])
+    return Options(
+        words=tuple(words[1:] if words[:1] == ["--"] else words),
+        target=tuple(arguments.target),
+        continue_in=arguments.continue_in,
+        net=arguments.net,
+        hide=tuple(arguments.hide),
+        show=tuple(arguments.show),
+        env=tuple(arguments.env),
+        name=arguments.name,
+        timeout=arguments.timeout,
+        decision=arguments.decision,
+        json=arguments.json,
+    )
