@@ -136,6 +136,14 @@ def test_what_the_policy_hid_is_always_a_conflict(target: Path) -> None:
     assert {c.kind for c in conflicts(changes)} == {ConflictKind.HIDDEN}
 
 
+def test_a_folder_that_holds_something_hidden_is_not_replaced(target: Path) -> None:
+    write(target / "conf/secret/key")
+    policy = Policy(hidden=(*DEFAULT_HIDDEN, f"{target}/conf/secret"))
+    changes = changes_of(target, "rm -r conf; echo x > conf; echo y > y", policy=policy)
+
+    assert found(changes) == {"conf": "hidden"}
+
+
 def test_what_podbot_itself_wrote_is_no_drift(target: Path, changes: ChangeSet) -> None:
     time.sleep(0.02)
     write(target / "file", "half of it\n")

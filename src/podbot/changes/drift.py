@@ -128,6 +128,9 @@ class _Check:
             return Conflict(
                 change, path, ConflictKind.HIDDEN, None, "the policy hid this path from the sandbox"
             )
+        if self._loses_folder(change) and self._holds_hidden(where):
+            message = "it holds something that the policy hid from the sandbox"
+            return Conflict(change, path, ConflictKind.HIDDEN, None, message)
         try:
             host = self._tree.state(path)
             if host is None and path:
@@ -193,6 +196,14 @@ class _Check:
     def _is_hidden(self, path: str) -> bool:
         where = f"{self._tree.path}/{path}"
         return any(f"{where}/".startswith(f"{hidden}/") for hidden in self._changes.hidden)
+
+    def _holds_hidden(self, where: str) -> bool:
+        """Whether something hidden is on the host below a folder."""
+        return any(
+            hidden.startswith(f"{where}/")
+            and self._tree.facts(os.path.relpath(hidden, self._tree.path)) is not None
+            for hidden in self._changes.hidden
+        )
 
     def _touched(self, where: str, host: State) -> bool:
         """Whether someone but podbot changed this since the sandbox started."""
