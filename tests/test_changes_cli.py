@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +18,11 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, Terminal, broken_off, ran, workplace
 
-from podbot.changes import journal, records
-from podbot.changes.model import ChangeKind
+from podbot.changes import capture, journal, records
+from podbot.changes.model import ChangeKind, ChangeSet
 from podbot.cli import main
 from podbot.cli.changes import VERBS
+from podbot.errors import ChangesError
 from podbot.sandbox import OverlaySandbox
 from podbot.sandbox.overlay import layers
 
@@ -440,6 +443,18 @@ def test_a_crash_is_healed_before_anything_else(
     assert not (project / "old").exists()
 
 
+def test_a_conflict_with_what_was_hidden_does_not_say_that_nothing_is_there(
+    project: Path, capsys: Captured
+) -> None:
+    id = ran(project, "echo 2 > secret", hidden=str(project / "secret"))
+    (project / "secret").write_text("of the host\n")
+
+    shown = text(capsys, "show", id)
+
+    assert "the policy hid this path from the sandbox (host: hidden; " in shown
+    assert "host: nothing" not in shown
+
+
 # Saving and loading
 
 
@@ -485,11 +500,60 @@ def test_loading_tells_what_is_in_it(project: Path, tmp_path: Path, capsys: Capt
     file = tmp_path / "work.tar"
     text(capsys, "save", "last", str(file))
 
-    shown = text(capsys, "load", str(file))
+    shown = text(capsys, "load", str(file), "--as-saved")
 
     assert f"loaded {file} as " in shown
     assert "runs by itself once applied:" in shown
     assert "go on with: podbot changes show " in shown
+
+
+def test_an_archive_alone_does_not_say_which_folder_it_is_for(
+    project: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(project, EDITS)
+    file = tmp_path / "work.tar"
+    text(capsys, "save", "last", str(file))
+    before = records.entries()
+
+    for elsewhere in (tmp_path, project / "src"):
+        monkeypatch.chdir(elsewhere)
+        kind, message = failure(capsys, "load", str(file))
+        assert kind == "target_refused"
+        assert "--target" in message and "--as-saved" in message
+    assert records.entries() == before
+
+    for here in (project, project.parent):
+        monkeypatch.chdir(here)
+        assert data(capsys, "load", str(file))["targets"] == [str(project)]
+    monkeypatch.chdir(tmp_path)
+    assert data(capsys, "load", str(file), "--as-saved")["targets"] == [str(project)]
+
+
+@pytest.mark.parametrize(
+    "step", ["podbot.changes.records.write", "podbot.cli.overview.overview_of"]
+)
+@pytest.mark.parametrize("problem", [UnicodeError("odd"), ChangesError("no"), KeyboardInterrupt()])
+def test_a_load_that_fails_after_unpacking_leaves_nothing(
+    project: Path,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    problem: BaseException,
+) -> None:
+    ran(project, EDITS)
+    file = tmp_path / "work.tar"
+    text(capsys, "save", "last", str(file))
+    before = records.entries()
+
+    def fails(*_: object, **__: object) -> object:
+        raise problem
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, fails)
+        with contextlib.suppress(UnicodeError):
+            assert main(["changes", "load", str(file), "--target", str(project)]) in (2, 130)
+    assert records.entries() == before
 
 
 def test_some_of_the_changes_can_be_saved(project: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -602,7 +666,57 @@ def test_a_layer_that_cannot_be_read_does_not_hide_the_others(
 
     assert "  ?        ?  " in next(line for line in shown if line.startswith(bad))
     assert "  1        2 B  " in next(line for line in shown if line.startswith(good))
+    assert shown[-1].startswith(f"{bad} cannot be read: ")
     assert failure(capsys, "show", bad)[0] == "unknown_id"
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        RecursionError("too deep"),
+        AttributeError("no such thing"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "odd\x1b[2J"),
+        OSError(5, "Input/output error"),
+        MemoryError(),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_whatever_reading_one_layer_raises_the_others_are_listed(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    good, bad = ran(project, "echo 1 > one"), ran(project, "echo 2 > two")
+    real = capture.read
+
+    def read(layer: layers.Layer) -> ChangeSet:
+        if layer.id == bad:
+            raise problem
+        return real(layer)
+
+    monkeypatch.setattr(capture, "read", read)
+    shown = text(capsys, "list").splitlines()
+
+    assert "  1        2 B  " in next(line for line in shown if line.startswith(good))
+    assert shown[-1].startswith(f"{bad} cannot be read: ")
+    newer, older = data(capsys, "list")["runs"]  # type: ignore[misc]
+    assert newer["problem"] and newer["changes_count"] is None
+    assert older["problem"] is None and older["changes_count"] == 1
+    for verb in ("show", "diff", "apply", "pick"):
+        kind, message = failure(capsys, verb, bad)
+        assert kind == "io" and "cannot be read: " in message and "\x1b" not in message
+
+
+def test_a_layer_that_breaks_while_it_is_compared_is_named(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = ran(project, "echo 2 > two")
+
+    def broken(*_: object) -> object:
+        raise RecursionError
+
+    monkeypatch.setattr("podbot.changes.diff.compared", broken)
+    for verb in ("show", "diff"):
+        assert main(["changes", verb, bad]) == 2
+        assert f"the changes of {bad} cannot be read" in capsys.readouterr().err
 
 
 def test_applying_again_finds_nothing_left(project: Path, capsys: Captured) -> None:
@@ -630,7 +744,8 @@ def test_every_key_of_the_data_is_in_the_manual(
     printed: set[str] = set()
     for words in (
         ["list"], ["show", id], ["diff", id], ["save", id, str(tmp_path / "a.tar")],
-        ["load", str(tmp_path / "a.tar")], ["apply", id, "--on-conflict", "skip", "new", "src"],
+        ["load", str(tmp_path / "a.tar"), "--as-saved"],
+        ["apply", id, "--on-conflict", "skip", "new", "src"],
         ["show", id], ["undo", id], ["discard", id],
     ):  # fmt: skip
         printed |= set(keys(data(capsys, *words)))
@@ -730,6 +845,33 @@ def test_a_reader_that_leaves_early_causes_no_traceback(project: Path) -> None:
     assert child.stderr.read() == b""
     child.stderr.close()
     assert child.wait() == 1
+
+
+@pytest.mark.parametrize("words", ["diff last", "show last", "list", "diff last --patch"])
+@pytest.mark.parametrize("out", ["> /dev/full", ">&-"])
+def test_output_that_cannot_be_written_is_one_line_and_exit_2(
+    project: Path, words: str, out: str
+) -> None:
+    ran(project, EDITS)
+    command = f"{shlex.join(PODBOT)} changes {words} {out}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("podbot changes: ")
+
+
+def test_a_state_folder_that_is_none_is_told_without_a_traceback(
+    project: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = ran(project, EDITS)
+    file = tmp_path / "state"
+    file.write_text("")
+    monkeypatch.setenv("PODBOT_STATE", str(file))
+    for words in (["list"], ["show", id], ["diff", id], ["apply", id], ["undo", id]):
+        code = main(["changes", *words])
+        told = capsys.readouterr().err
+        assert code in (0, 2)
+        assert (code == 2) == told.startswith(f"podbot changes {words[0]}: ")
+    assert code == 2
 
 
 def test_looking_does_not_load_what_decides() -> None:

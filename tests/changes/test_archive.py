@@ -1067,3 +1067,31 @@ def test_what_is_public_is_what_is_promised() -> None:
         "read_olds",
         "save",
     ]
+
+
+def test_a_target_that_no_path_can_be_is_refused(forge: Forge, target: Path) -> None:
+    refuse(forge.archive([], targets=[f"{target}/\ud800"]), "cannot be a path")
+    before = layers.found()
+    with pytest.raises(ChangesError) as caught:
+        load(io.BytesIO(forge.archive([])), [f"{target}/\ud800"])
+    assert caught.value.kind is Kind.TARGET_REFUSED
+    assert_nothing_is_left(before)
+
+
+def test_a_time_that_is_there_twice_is_refused(forge: Forge) -> None:
+    time = {"target": 0, "path": "folder", "kind": "time", "mtime_ns": 1}
+    refuse(forge.archive([time, {**time, "mtime_ns": 2}]), "its time is there twice")
+
+
+def test_the_targets_of_an_archive_can_be_held_to_a_folder(forge: Forge, target: Path) -> None:
+    data = forge.archive([])
+    for other in (f"{target}/folder", f"{target}x", "/var/empty"):
+        before = layers.found()
+        with pytest.raises(ChangesError, match="not in the current folder") as caught:
+            load(io.BytesIO(data), within=other)
+        assert caught.value.kind is Kind.TARGET_REFUSED
+        assert_nothing_is_left(before)
+    for other in (str(target), str(target.parent), "/"):
+        assert load(io.BytesIO(data), within=other).targets == (str(target),)
+    # Folders that the user gave may be anywhere.
+    assert load(io.BytesIO(data), [str(target)], within="/var/empty").targets == (str(target),)

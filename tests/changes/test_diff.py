@@ -400,6 +400,8 @@ def test_a_note_tells_what_git_has_no_words_for() -> None:
         (change(ChangeKind.MODE, state(), state(uid=7)), "owner 0:0 → 7:0"),
         (change(ChangeKind.ADDED, None, state(mode=0o6755)), "mode 6755"),
         (change(ChangeKind.ADDED, None, state(FileType.FOLDER, 0o1777)), "new folder; mode 1777"),
+        (change(ChangeKind.ADDED, None, state(FileType.FOLDER, 0o777)), "new folder; mode 0777"),
+        (change(ChangeKind.ADDED, None, state(FileType.FOLDER, 0o700)), "new folder"),
         (change(ChangeKind.MODE, folder, replace(folder, mode=0o700)), "mode 0755 → 0700"),
         (
             change(

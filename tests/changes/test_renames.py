@@ -213,3 +213,10 @@ def test_a_move_inside_a_sandbox_is_found_and_shown(target: Path) -> None:
     assert moves(changes) == {"old.py": "new/name.py"}
     (change,) = (c for c in changes if c.kind is ChangeKind.RENAMED)
     assert [line for hunk in diff(changes, change).hunks for line in hunk.lines][-1] == b"+x"
+
+
+def test_the_end_of_a_file_is_no_line_that_two_files_share(tmp_path: Path) -> None:
+    assert moves(found(tmp_path, {b"a": ("file", b"1\n")}, {b"b": ("file", b"x\n")})) == {}
+    assert moves(
+        found(tmp_path / "2", {b"a": ("file", b"\n\n1\n")}, {b"b": ("file", b"\n\nx\n")})
+    ) == {"a": "b"}

@@ -106,6 +106,15 @@ class Fields:
         return value
 
 
+def is_encodable(text: str) -> bool:
+    """Whether a text can be the bytes of a path at all; whether of one that exists is not asked."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _encoded(text: str) -> bytes | None:
     """The bytes of a name; None if it has none, or others would be spelled the same."""
     try:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from podbot.changes.archive_fields import NAME, Fields, decoded
+from podbot.changes.archive_fields import NAME, Fields, decoded, is_encodable
 from podbot.changes.archive_tar import bad
 from podbot.changes.model import ChangeKind, FileType, OldFacts
 
@@ -141,13 +141,21 @@ def parsed(lines: Iterable[bytes], limits: ArchiveLimits) -> Manifest:
     if head.number("podbot", 1 << 31) != VERSION:
         raise bad("it was written by another version of podbot", NAME)
     targets = head.texts("targets", MAX_TARGETS)
+    if any(not is_encodable(target) for target in targets):
+        raise bad("a target of it cannot be a path", NAME)
     entries: list[Entry] = []
+    timed: set[tuple[int, str]] = set()
     for line in source:
         if line == b"]}":
             break
         if len(entries) >= limits.members:
             raise bad(f"it has more than {limits.members} entries", NAME)
-        entries.append(_entry(Fields(decoded(line.removesuffix(b","))), len(targets)))
+        entry = _entry(Fields(decoded(line.removesuffix(b","))), len(targets))
+        if entry.kind == TIME:
+            if (entry.target, entry.path) in timed:
+                raise bad("its time is there twice", entry.path)
+            timed.add((entry.target, entry.path))
+        entries.append(entry)
     else:
         raise bad("its manifest is cut off", NAME)
     if next(source, None) is not None:

@@ -50,8 +50,13 @@ def load(
     file: BinaryIO,
     targets: Sequence[str] | None = None,
     limits: ArchiveLimits = ArchiveLimits(),  # noqa: B008 - frozen
+    *,
+    within: str | None = None,
 ) -> Layer:
     """A new layer with what an archive holds, over its targets or the folders given for them.
+
+    ``within`` is a real folder that the archive's own targets must be or lie in; folders that were
+    given may be anywhere.
 
     Raises `ChangesError`: ``bad_archive`` naming the member, ``target_missing`` and other
     ``target_…`` kinds, ``disk_full``, ``io``. Nothing is left behind then.
@@ -61,6 +66,8 @@ def load(
         manifest = _manifest(reader, limits)
         plan = planned(manifest, limits)
         chosen = _chosen(manifest, targets)
+        if targets is None and within is not None:
+            _check_within(chosen, within)
         layer, lock = layers.create(chosen, METHOD, home=False, hidden=_hidden())
     except ChangesError:
         raise
@@ -68,6 +75,12 @@ def load(
         raise ChangesError(error.message, kind=error.kind, remedy=error.remedy) from None
     except OSError as error:
         raise _failed(error) from None
+    except UnicodeError:
+        raise ChangesError(
+            "a target has letters that no path can have",
+            kind=Kind.TARGET_REFUSED,
+            remedy="name the folder that the changes are for",
+        ) from None
     whole = False
     try:
         with Unpacking(layer) as unpacking:
@@ -184,6 +197,17 @@ def _chosen(manifest: Manifest, given: Sequence[str] | None) -> tuple[str, ...]:
                 raise _refused(real, f"overlaps with {other}")
         found.append(real)
     return tuple(found)
+
+
+def _check_within(targets: Sequence[str], folder: str) -> None:
+    """Refuse targets elsewhere, which only the archive named and nobody here."""
+    for target in targets:
+        if not f"{target}/".startswith(f"{folder.rstrip('/')}/"):
+            raise ChangesError(
+                f"the archive is for {target!a}, which is not in the current folder",
+                kind=Kind.TARGET_REFUSED,
+                remedy="say which folder is meant with --target DIR, or --as-saved for that one",
+            )
 
 
 def _refused(target: str, why: str) -> ChangesError:

@@ -197,7 +197,10 @@ def _texts(files: Iterable[Change], read: Callable[[Change], sides.Side]) -> Ite
         allowance -= len(data)
         lengths = {}
         counts: Counter[int] = Counter()
-        for line in data.split(b"\n"):
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()  # after the last line end comes no line that two files could share
+        for line in lines:
             mark = hash(line)
             lengths[mark] = len(line) + 1
             counts[mark] += 1

@@ -11,6 +11,8 @@ from podbot.changes.text import shown_name
 
 PLAIN_MODES = frozenset({0o644, 0o664, 0o755, 0o775})
 """What files usually have, by one umask or another."""
+PLAIN_FOLDERS = frozenset({0o700, 0o755, 0o775})
+"""What folders usually have."""
 
 WORDS = {
     FileType.FILE: "file",
@@ -37,8 +39,8 @@ def differences(old: State | None, new: State) -> list[str]:
 
 def _mode(old: State | None, new: State) -> list[str]:
     if old is None:
-        usual = new.type is FileType.FOLDER or new.mode in PLAIN_MODES
-        return [] if usual and not new.mode & 0o7000 else [f"mode {new.mode:04o}"]
+        usual = PLAIN_FOLDERS if new.type is FileType.FOLDER else PLAIN_MODES
+        return [] if new.mode in usual else [f"mode {new.mode:04o}"]
     # Git tells of the owner's right to run a file; the others usually go with it.
     told = new.type is FileType.FILE and (old.mode ^ new.mode) & 0o100
     quiet = 0o111 if told else 0

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from podbot.changes.records import Entry
     from podbot.changes.undo import Undone
     from podbot.cli.picking import Picked
+    from podbot.sandbox.overlay.layers import Layer
 
 OnConflict = Literal["stop", "skip", "overwrite"]
 
@@ -112,7 +113,7 @@ def told_applied(entry: Entry, applied: Applied) -> list[str]:
         return ["nothing is left to apply"]
     lines = [f"applied {look.count(len(applied.changed), 'change')}"]
     for change, reason in applied.skipped:
-        lines.append(f"  not {look.name(change.where)}: {look.name(reason)}")
+        lines.append(f"  not {look.name(change.where)}: {look.text(reason)}")
     if applied.changed:
         lines.append(f"to take it back: podbot changes undo {entry.id}")
     return lines
@@ -231,9 +232,13 @@ def _not_written(file: str, error: OSError) -> ChangesError:
     )
 
 
-def load(file: str, targets: Collection[str]) -> Entry:
-    """Make a run of a tarball that `save` wrote, over its own targets or others."""
-    from podbot.changes import archive, records
+def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entry:
+    """Make a run of a tarball that `save` wrote, over its own targets or others.
+
+    Which folder it is for is not for a stranger's file to say: without ``targets`` it must be the
+    current one or lie in it, unless ``as_saved``.
+    """
+    from podbot.changes import archive
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
     try:
@@ -244,8 +249,28 @@ def load(file: str, targets: Collection[str]) -> Entry:
             kind=Kind.NOT_FOUND if isinstance(error, FileNotFoundError) else Kind.IO,
             remedy="name a file that `podbot changes save` wrote",
         ) from None
+    within = None if as_saved else os.path.realpath(os.curdir)
     with source, Progress("loading"):
-        layer = archive.load(source, folders or None)
+        layer = archive.load(source, folders or None, within=within)
+    try:
+        return _recorded(layer, file)
+    except BaseException:
+        unload(layer)
+        raise
+
+
+def unload(layer: Layer) -> None:
+    """Leave nothing of what was loaded, as something failed that had to follow."""
+    from podbot.changes import records
+
+    with contextlib.suppress(ChangesError):
+        records.remove(layer.id)
+    layer.discard()
+
+
+def _recorded(layer: Layer, file: str) -> Entry:
+    from podbot.changes import records
+
     command = ("podbot", "changes", "load", os.path.abspath(file))
     record = records.Record(
         layer.id,

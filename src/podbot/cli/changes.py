@@ -14,7 +14,7 @@ from importlib import import_module
 from itertools import islice
 from typing import cast
 
-from podbot.errors import PodbotError
+from podbot.errors import ChangesError, Kind, PodbotError
 
 FAILED = 2
 
@@ -93,6 +93,8 @@ examples:
 LOAD = """\
 Make a run of a FILE.tar that `save` wrote, to be looked at and applied like any
 other. The file may come from anyone: it is checked, and nothing is applied by it.
+Without --target, the folder that the file names must be the current one or lie in
+it; --as-saved takes it wherever it is.
 
 example:
   podbot changes load work.tar --target ~/project"""
@@ -159,7 +161,10 @@ def _tarball(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="the folder the changes are for (default: as saved; may be repeated)",
+        help="the folder the changes are for (may be repeated, in the order of the archive)",
+    )
+    parser.add_argument(
+        "--as-saved", action="store_true", help="they are for the folders that the file names"
     )
 
 
@@ -253,13 +258,31 @@ def run(arguments: argparse.Namespace) -> int:
     do = cast(
         "Callable[[argparse.Namespace], int]", getattr(import_module(verb.module), verb.function)
     )
+    failed: PodbotError
     try:
         return do(arguments)
     except PodbotError as error:
-        if arguments.json:
-            from podbot.cli import as_data
+        failed = error
+    except OSError as error:
+        if error.filename is None:  # of a stream, most often ours: `main` tells
+            raise
+        failed = _of_the_system(error)
+    if arguments.json:
+        from podbot.cli import as_data
 
-            as_data.show(as_data.failure(error))
-            sys.stdout.flush()
-        print(f"podbot changes {name}: {look.message(str(error))}", file=sys.stderr)
-        return FAILED
+        as_data.show(as_data.failure(failed))
+        sys.stdout.flush()
+    print(f"podbot changes {name}: {look.message(str(failed))}", file=sys.stderr)
+    return FAILED
+
+
+def _of_the_system(error: OSError) -> PodbotError:
+    import os
+
+    return ChangesError(
+        f"{os.fsdecode(error.filename)}: {error.strerror}"
+        if isinstance(error.filename, str | bytes)
+        else str(error.strerror),
+        kind=Kind.IO,
+        remedy="look at its owner and mode; PODBOT_STATE and PODBOT_LAYERS name other folders",
+    )

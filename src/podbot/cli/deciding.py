@@ -90,8 +90,13 @@ def save(arguments: argparse.Namespace) -> int:
 
 def load(arguments: argparse.Namespace) -> int:
     """`podbot changes load`."""
-    entry = actions.load(arguments.file, arguments.target)
-    found = overview.overview_of(entry, overview.changes_of(entry))
+    entry = actions.load(arguments.file, arguments.target, as_saved=arguments.as_saved)
+    try:
+        found = overview.overview_of(entry, overview.changes_of(entry))
+    except BaseException:
+        if entry.layer is not None:
+            actions.unload(entry.layer)
+        raise
     if arguments.json:
         as_data.show({**as_data.entry(entry), **as_data.totals(found)})
         return DONE

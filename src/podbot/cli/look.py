@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from podbot.changes.text import shown_name
+from podbot.changes.text import shown, shown_name
 
 Style = Literal["added", "removed", "hunk", "title", "warning", "danger", "faint"]
 
@@ -75,16 +75,21 @@ def name(text: str) -> str:
     return shown_name(text)
 
 
-def message(text: str) -> str:
+def text(sentence: str) -> str:
+    """A sentence on one line; names in it that were spelled out before stay as they are."""
+    return shown(sentence).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def message(lines: str) -> str:
     """A text of several lines that may quote names from inside."""
-    return "\n".join(name(line) for line in text.split("\n"))
+    return "\n".join(text(line) for line in lines.split("\n"))
 
 
 def words(command: Sequence[str]) -> str:
     """A command as one would type it."""
     import shlex
 
-    return name(shlex.join(command))
+    return text(shlex.join(command))
 
 
 def size(count: int) -> str:

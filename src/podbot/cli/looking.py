@@ -15,7 +15,7 @@ from podbot.changes import records
 from podbot.cli import as_data, look, overview, pager
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
-from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.errors import ChangesError, Kind
 
 if TYPE_CHECKING:
     from podbot.changes.model import ChangeSet
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 DONE = 0
 
-Amount = tuple[int, int] | None
-"""How many changes and bytes a run left, None if that cannot be told."""
+Amount = tuple[int, int] | str
+"""How many changes and bytes a run left, or why that cannot be told."""
 
 
 def list_runs(arguments: argparse.Namespace) -> int:
@@ -53,14 +53,15 @@ def _amount(entry: Entry) -> Amount:
         return 0, 0
     try:
         changes = read(entry.layer)
-    except (PodbotError, OSError):
-        return None  # `show` says why
+    except Exception as error:  # whatever is in it, the others must be listed
+        return overview.reason(error)
     return len(changes), sum(change.size for change in changes)
 
 
 def _listed(entry: Entry, amount: Amount) -> dict[str, object]:
-    number, size = amount or (None, None)
-    return {**as_data.entry(entry), "changes_count": number, "size": size}
+    number, size = (None, None) if isinstance(amount, str) else amount
+    problem = amount if isinstance(amount, str) else None
+    return {**as_data.entry(entry), "changes_count": number, "size": size, "problem": problem}
 
 
 def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
@@ -73,22 +74,24 @@ def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
         Column("TARGET", gives_way=True, keeps_end=True),
         Column("COMMAND", gives_way=True),
     )
-    now = time.time()
-    rows = []
-    for entry, amount in zip(entries, amounts, strict=True):
-        command = look.words(entry.record.command) if entry.record is not None else ""
-        rows.append(
-            (
-                entry.id,
-                look.duration(now - entry.started),
-                overview.short_status(entry),
-                "?" if amount is None else str(amount[0]),
-                "?" if amount is None else look.size(amount[1]),
-                look.name(", ".join(entry.targets)),
-                f"[{look.name(entry.name)}] {command}" if entry.name else command,
-            )
-        )
-    return look.table(columns, rows, look.look_of(sys.stdout))
+    listed = list(zip(entries, amounts, strict=True))
+    lines = look.table(columns, [_row(*pair) for pair in listed], look.look_of(sys.stdout))
+    damaged = [(entry.id, amount) for entry, amount in listed if isinstance(amount, str)]
+    return lines + [f"{id} cannot be read: {why}" for id, why in damaged]
+
+
+def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
+    command = look.words(entry.record.command) if entry.record is not None else ""
+    number, size = ("?", "?") if isinstance(amount, str) else (amount[0], look.size(amount[1]))
+    return (
+        entry.id,
+        look.duration(time.time() - entry.started),
+        overview.short_status(entry),
+        str(number),
+        size,
+        look.name(", ".join(entry.targets)),
+        f"[{look.name(entry.name)}] {command}" if entry.name else command,
+    )
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -120,7 +123,7 @@ def _show_lines(
     yield from overview.summary(found, look_)
     if found.changes:
         yield ""
-        yield from overview.change_lines(found, look_)
+        yield from overview.read_from(entry, overview.change_lines(found, look_))
 
 
 def _show_data(entry: Entry, applications: Sequence[Application], found: Overview | None) -> None:
@@ -134,7 +137,7 @@ def _show_data(entry: Entry, applications: Sequence[Application], found: Overvie
     data |= as_data.totals(found)
     changes = found.changes
     told = (as_data.change(change, found, diff(changes, change)) for change in changes)
-    as_data.show_long(data, "changes", told)
+    as_data.show_long(data, "changes", overview.read_from(entry, told))
 
 
 def diff(arguments: argparse.Namespace) -> int:
@@ -147,10 +150,12 @@ def diff(arguments: argparse.Namespace) -> int:
         _print_patch(changes)
     elif arguments.json:
         files = (as_data.file_diff(diff(changes, change)) for change in changes)
-        as_data.show_long({"id": entry.id, "live": entry.live}, "files", files)
+        told = overview.read_from(entry, files)
+        as_data.show_long({"id": entry.id, "live": entry.live}, "files", told)
     else:
         tell_live(entry)
-        page(diff_lines(changes, changes, look.look_of(sys.stdout)))
+        lines = diff_lines(changes, changes, look.look_of(sys.stdout))
+        page(overview.read_from(entry, lines))
     return DONE
 
 
@@ -197,4 +202,4 @@ def tell_lost(lost: Sequence[str]) -> None:
     if lost:
         print(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:", file=sys.stderr)
         for line in lost:
-            print(f"  {look.name(line)}", file=sys.stderr)
+            print(f"  {look.text(line)}", file=sys.stderr)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk_rules import Level
 from podbot.cli import look
 from podbot.cli.look import Look, Style
 from podbot.cli.progress import Progress
-from podbot.errors import ChangesError, Kind
+from podbot.errors import ChangesError, Kind, PodbotError
 
 if TYPE_CHECKING:
     from podbot.changes.diff import FileDiff
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
     from podbot.changes.risk import Flag
     from podbot.changes.undo import Application
 
+_Item = TypeVar("_Item")
+
 MOST_LISTED = 20
 """How many flags or conflicts a summary names before it only counts."""
+MOST_TOLD = 100
+"""Letters of an error that nobody foresaw."""
 
 LETTERS: dict[ChangeKind, tuple[str, Style | None]] = {
     ChangeKind.ADDED: ("A", "added"),
@@ -103,8 +108,42 @@ def changes_of(entry: Entry) -> ChangeSet:
             kind=Kind.UNKNOWN_ID,
             remedy="it changed nothing, or they were discarded; see `podbot changes list`",
         )
-    with Progress("reading the changes"):
+    with Progress("reading the changes"), reading(entry):
         return read(entry.layer)
+
+
+@contextmanager
+def reading(entry: Entry) -> Generator[None]:
+    """Name whatever goes wrong: a layer may hold anything, and must not break the command."""
+    try:
+        yield
+    except (PodbotError, BrokenPipeError):
+        raise
+    except Exception as error:
+        raise ChangesError(
+            f"the changes of {entry.id} cannot be read: {reason(error)}",
+            kind=Kind.IO,
+            remedy=f"its layer is damaged or not readable; `podbot changes discard {entry.id}` "
+            "throws it away",
+        ) from error
+
+
+def read_from(entry: Entry, items: Iterable[_Item]) -> Iterator[_Item]:
+    """Items that are made from a layer as they are asked for, with errors that are named."""
+    with reading(entry):
+        yield from items
+
+
+def reason(error: Exception) -> str:
+    """Why something failed, in a few words."""
+    if isinstance(error, PodbotError):
+        return look.text(error.message)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, RecursionError):
+        return "its folders are nested too deeply"
+    told = look.clipped(look.text(str(error)), MOST_TOLD)
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
 def overview_of(entry: Entry, changes: ChangeSet) -> Overview:
@@ -112,7 +151,7 @@ def overview_of(entry: Entry, changes: ChangeSet) -> Overview:
     from podbot.changes import drift, risk
 
     flags: dict[str, tuple[Flag, ...]] = {}
-    with Progress("looking for what needs care"):
+    with Progress("looking for what needs care"), reading(entry):
         for flag in risk.flags(changes):
             flags[flag.change.where] = (*flags.get(flag.change.where, ()), flag)
         found = drift.conflicts(changes)
@@ -186,8 +225,8 @@ def heading(entry: Entry, look_: Look) -> list[str]:
             ("sandbox", f"{look.name(record.backend)}, network {look.name(record.network)}")
         )
         open_ = [each for each in record.guarantees if not each.enforced]
-        rows += [("not kept", f"{look.name(each.name)}: {look.name(each.by)}") for each in open_]
-        rows += [("note", look.name(note)) for note in record.notes]
+        rows += [("not kept", f"{look.name(each.name)}: {look.text(each.by)}") for each in open_]
+        rows += [("note", look.text(note)) for note in record.notes]
     return [f"{look_.paint(look.padded(word, 8), 'title')} {text}" for word, text in rows]
 
 
@@ -220,7 +259,7 @@ def _started(entry: Entry) -> str:
 def ending(past: Past) -> str:
     """How a run ended."""
     if past.error is not None:
-        return f"podbot failed: {look.name(past.error)}"
+        return f"podbot failed: {look.text(past.error)}"
     if past.timed_out:
         return "timed out"
     if past.signal is not None:
@@ -237,7 +276,7 @@ def history(applications: Iterable[Application], look_: Look) -> list[str]:
         text = f"{look.moment(each.when)}, {look.count(each.paths, 'path')}"
         word = "undone" if each.undone else "applied"
         lines.append(f"{look_.paint(look.padded(word, 8), 'title')} {text}")
-        lines += [f"         not taken back: {look.name(why)}" for why in each.left]
+        lines += [f"         not taken back: {look.text(why)}" for why in each.left]
     return lines
 
 
@@ -247,7 +286,7 @@ def warnings(overview: Overview, look_: Look, most: int | None = None) -> list[s
     changes = overview.changes
     for level, title in _TITLES.items():
         told = [
-            f"  {called(flag.change, changes)}: {look.name(flag.reason)}"
+            f"  {called(flag.change, changes)}: {look.text(flag.reason)}"
             for flag in overview.flagged(level)
         ]
         lines += _section(title, told, _STYLES[level], look_, most)
@@ -257,7 +296,7 @@ def warnings(overview: Overview, look_: Look, most: int | None = None) -> list[s
     ]
     lines += _section("conflicts with what the host has now:", told, "danger", look_, most)
     lines += _section(
-        "not seen:", [f"  {look.name(n)}" for n in changes.notes], "warning", look_, most
+        "not seen:", [f"  {look.text(n)}" for n in changes.notes], "warning", look_, most
     )
     return lines
 
@@ -270,8 +309,10 @@ def _section(title: str, told: list[str], style: Style, look_: Look, most: int |
 
 def told_conflict(conflict: Conflict) -> str:
     """What stands in the way of a change, and both sides."""
-    sides = f"host: {side(conflict.host)}; sandbox: {side(conflict.change.new)}"
-    return f"{look.name(conflict.message)} ({sides})"
+    # What the policy hid was not looked at, which is not the same as nothing being there.
+    host = "hidden" if conflict.kind == "hidden" else side(conflict.host)
+    sides = f"host: {host}; sandbox: {side(conflict.change.new)}"
+    return f"{look.text(conflict.message)} ({sides})"
 
 
 def change_line(change: Change, overview: Overview, diff: FileDiff, look_: Look) -> str:

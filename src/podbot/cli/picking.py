@@ -207,7 +207,7 @@ class _Picking:
         where = change.where
         flags = self.found.by_itself(change)
         if flags:
-            reasons = "; ".join(look.name(flag.reason) for flag in flags)
+            reasons = "; ".join(look.text(flag.reason) for flag in flags)
             if not self._says_yes(f"It runs by itself once applied: {reasons}."):
                 return False
             self.consented.add(where)
@@ -236,7 +236,7 @@ class _Picking:
         conflict = self.found.conflicts.get(change.where)
         if conflict is None or conflict.kind in (ConflictKind.CHANGED, ConflictKind.DELETED):
             return True
-        self.talk.say(f"cannot be applied: {look.name(conflict.message)}")
+        self.talk.say(f"cannot be applied: {look.text(conflict.message)}")
         return False
 
     def _take(self, *changes: Change) -> None:

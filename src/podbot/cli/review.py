@@ -136,7 +136,7 @@ class _End:
         saved = actions.save(found.changes, file)
         self.talk.say(actions.told_saved(found.changes, saved))
         for line in saved.not_carried:
-            self.talk.say(f"  not in the patch: {look.name(line)}")
+            self.talk.say(f"  not in the patch: {look.text(line)}")
 
     # What may become of it
 
