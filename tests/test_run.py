@@ -229,12 +229,16 @@ def test_an_uneventful_run_says_nothing(target: Path) -> None:
 
 
 def test_hidden_and_shown_paths(target: Path) -> None:
-    (target / "secret").write_text("key")
-    script = "cat secret; test -e /etc/shadow && echo shadow"
-    result = podbot("run", "--hide", "secret", "--", "sh", "-c", script)
-    assert result.stdout == "" and "No such file" in result.stderr
-    result = podbot("run", "--show", "/etc/shadow", "--", "sh", "-c", script)
-    assert result.stdout == "keyshadow\n"
+    home = folder("home")
+    (home / ".netrc").write_text("login\n")
+    (target / "secret").write_text("key\n")
+    env = {**os.environ, "HOME": str(home)}
+    script = "cat secret; cat ~/.netrc"
+    hidden = podbot("run", "--hide", "secret", "--", "sh", "-c", script, env=env)
+    assert hidden.stdout == "" and hidden.stderr.count("No such file") == 2
+    shown = podbot("run", "--show", f"{home}/.netrc", "--", "sh", "-c", script, env=env)
+    assert shown.stdout == "key\nlogin\n"
+    layers.remove(home)
 
 
 def test_the_environment_is_what_was_asked_for(target: Path) -> None:
