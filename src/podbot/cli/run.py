@@ -42,6 +42,10 @@ exit codes: the command's own; 128 + N (and the same death) if signal N killed i
 ran out of time; 125 podbot itself failed, or --yes was stopped by what needs a look; 126
 the command cannot be executed; 127 there is no such command.
 
+At a terminal every key goes to the command, Ctrl-C too; Ctrl-Z stops it together with
+podbot, and fg goes on. Elsewhere the signals podbot gets go to the command and its
+group; a second Ctrl-C kills it. What it does not read of stdin is left to the next.
+
 What the command leaves running in the background ends with it. --json prints one line on
 stderr, the last one, in place of everything else podbot would say."""
 
