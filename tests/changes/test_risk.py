@@ -560,6 +560,229 @@ def test_a_file_that_the_environment_names_is_flagged(monkeypatch: pytest.Monkey
     assert level(added("lib/libc.so.6")) is BY_ITSELF
 
 
+# Ways to what the host points at
+
+
+def git(target: Path, config: str = "", **hooks: str) -> str:
+    """Make a repository with these settings and hooks on the host."""
+    (target / ".git" / "hooks").mkdir(parents=True)
+    (target / ".git" / "config").write_text(config)
+    for name, text in hooks.items():
+        (target / ".git" / "hooks" / name.replace("_", "-")).write_text(text)
+    return str(target)
+
+
+def test_a_link_above_the_folder_of_hooks_is_flagged(target: Path) -> None:
+    here = git(target, "[core]\n\thooksPath = tools/git/hooks # ours\n")
+
+    assert level(link("tools", "other", here)) is BY_ITSELF
+    assert level(link("tools/git", "../other", here)) is BY_ITSELF
+    assert level(link("tool", "other", here)) is None
+
+
+def test_a_link_above_a_named_file_is_flagged(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = git(target, '[filter "x"]\n\tclean = "a/b/clean.py" %f\n')
+    monkeypatch.setenv("BASH_ENV", f"{here}/c/d/setup")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{here}/e/lib")
+
+    for path in ("a", "a/b", "c", "c/d", "e"):
+        assert level(link(path, "/".join([*[".."] * path.count("/"), "x"]), here)) is BY_ITSELF
+
+
+def test_a_link_above_a_linked_dotfile_is_flagged(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (target / "home").mkdir()
+    (target / "home" / ".bashrc").symlink_to(target / "dotfiles" / "shell" / "bash")
+    monkeypatch.setenv("HOME", str(target / "home"))
+
+    assert level(link("shell", "other", str(target / "dotfiles"))) is BY_ITSELF
+
+
+def test_every_link_on_the_way_counts(target: Path) -> None:
+    here = git(target, "[core]\n\thooksPath = tools/hooks\n")
+    (target / "real").mkdir()
+    (target / "tools").symlink_to("real")
+    (target / "real" / "hooks").symlink_to("../last")
+
+    assert level(added("last/pre-push", target=here)) is BY_ITSELF
+    assert level(link("real/hooks", "../x", here)) is BY_ITSELF
+    assert level(link("real", "x", here)) is BY_ITSELF
+
+
+def test_links_in_a_circle_do_no_harm(target: Path) -> None:
+    here = git(target, "[core]\n\thooksPath = a/hooks\n")
+    (target / "a").symlink_to("b")
+    (target / "b").symlink_to("a")
+
+    assert level(added("x.txt", target=here)) is None
+
+
+# Git's settings and hooks
+
+
+def test_settings_that_git_includes_are_obeyed(target: Path) -> None:
+    here = git(target, '[include]\n\tpath = ../conf/git\n[includeIf "gitdir:/x/"] path = odd\n')
+    (target / "conf").mkdir()
+    (target / "conf" / "git").write_text("[core]\nhooksPath = checks\n[include]\npath = git\n")
+
+    assert level(added("conf/git", target=here)) is BY_ITSELF
+    assert level(added("checks/x", target=here)) is BY_ITSELF
+    assert level(added(".git/odd", target=here)) is BY_ITSELF
+    assert level(added("odd", target=here)) is None
+
+
+@pytest.mark.parametrize("file", [".gitconfig", ".config/git/config", "xdg/git/config"])
+def test_settings_of_the_user_count_in_every_repository(
+    target: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    home = target / "home"
+    (home / file).parent.mkdir(parents=True)
+    (home / file).write_text("[core]\n\thooksPath = checks\n[include]\npath = more\n")
+    (target / "p").mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    if file.startswith("xdg"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
+
+    assert level(added("checks/pre-push", target=git(target / "p"))) is BY_ITSELF
+    more = os.path.relpath((home / file).parent / "more", target)
+    assert level(added(more, target=str(target))) is BY_ITSELF
+
+
+def test_what_husky_runs_is_flagged_where_it_is_installed(target: Path) -> None:
+    assert level(added(".husky/pre-commit", target=str(target))) is WHEN_USED
+    here = git(target, "[core]\n\thooksPath = .husky/_\n")
+    assert level(added(".husky/pre-commit", target=here)) is BY_ITSELF
+
+
+def test_a_repository_below_the_target_counts(target: Path) -> None:
+    (target / "a" / "sub").mkdir(parents=True)
+    git(target / "a" / "sub", "[core]\n\thooksPath = checks\n")
+
+    assert level(added("a/sub/checks/x", target=str(target))) is BY_ITSELF
+    assert level(added("a/checks/x", target=str(target))) is None
+
+
+def test_what_an_installed_hook_names_is_flagged(target: Path) -> None:
+    hook = (
+        '#!/bin/sh\nset -e\n. "$(dirname "$0")/../../scripts/common"\npython3 -m tools.check\n'
+        '"$ROOT/ci/lint.py" --all && make check\ncat .git/HEAD .git/index\n'
+    )
+    here = git(target, pre_commit=hook)
+
+    for path in ("scripts/common", "tools/check.py", "ci/lint.py", "Makefile"):
+        (reason,) = {flag.reason for flag in flags(of(added(path, target=here)))}
+        assert reason == "the git hook pre-commit on this host names it"
+    for path in ("src/app.py", ".git/HEAD", ".git/index"):
+        assert level(added(path, target=here)) is None
+
+
+@pytest.mark.parametrize("path", [".pre-commit-config.yaml", "lefthook.yml", ".husky/pre-push"])
+def test_lists_of_checks_run_by_themselves_once_hooks_are_installed(
+    target: Path, path: str
+) -> None:
+    here = git(target, pre_push_sample="")
+    (target / ".git" / "hooks" / "pre-push-sample").rename(target / ".git/hooks/pre-push.sample")
+    assert level(added(path, target=here)) is WHEN_USED
+
+    (target / ".git" / "hooks" / "pre-push").write_text("#!/bin/sh\nexec pre-commit\n")
+    assert level(added(path, target=here)) is BY_ITSELF
+
+
+# What shells and Pythons load
+
+
+def test_what_start_files_of_the_host_load_is_flagged(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = target / "home"
+    home.mkdir()
+    (home / ".bashrc").write_text(
+        'export TOOLS="$HOME/p"\n[ -s "$TOOLS/a.txt" ] && \\. "$TOOLS/a.txt"  # words\n'
+        "if true; then source ~/p/b; fi\nfor f in ~/p/d/*; do . $f; done\n. ${HOME}/p/e/*.x\n"
+    )
+    monkeypatch.setenv("HOME", str(home))
+    (home / "p").mkdir()
+    (home / "p" / "b").write_text(f". {home}/p/c\n. {home}/p/b\n")
+    here = str(home / "p")
+
+    for path in ("a.txt", "b", "c", "e/any.x"):
+        assert level(added(path, target=here)) is BY_ITSELF
+    assert level(added("words", target=here)) is None
+
+
+def test_modules_that_python_imports_at_every_start_are_flagged(target: Path) -> None:
+    packages = ".venv/lib/python3.11/site-packages"
+    (target / packages).mkdir(parents=True)
+    (target / packages / "x.pth").write_text(
+        "../../../../src\nimport os, hooked; hooked.go()\nimport sys; __import__('second').go()\n"
+    )
+    here = str(target)
+
+    for path in (f"{packages}/hooked.py", f"{packages}/second/deep.py", "src/hooked/__init__.py"):
+        assert level(added(path, target=here)) is BY_ITSELF
+    assert level(added(f"{packages}/third.py", target=here)) is WHEN_USED
+
+
+def test_folders_that_variables_name_count_with_all_in_them(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (target / "conf" / "deep").mkdir(parents=True)
+    (target / "own").mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(target / "conf"))
+    monkeypatch.setenv("SOME_TOOL_DIR", str(target / "own"))
+    monkeypatch.setenv("PROJECT", str(target))
+
+    assert level(added("conf/any/thing", target=str(target))) is BY_ITSELF
+    assert level(added("thing", target=str(target / "conf" / "deep"))) is BY_ITSELF
+    assert level(added("own/thing", target=str(target))) is BY_ITSELF
+    assert level(added("thing", target=str(target))) is None
+
+
+# Rights that widen
+
+
+def opened(path: str, old: int, new: int, target: str = TARGET) -> Change:
+    before, after = state(FileType.FOLDER, old), state(FileType.FOLDER, new)
+    return Change(ChangeKind.MODE, target, path, before, after)
+
+
+@pytest.mark.parametrize("path", ["", ".git", ".git/hooks", ".vscode", ".config", "a/.claude"])
+def test_a_folder_of_what_runs_that_others_may_write_in_is_flagged(path: str) -> None:
+    assert level(opened(path, 0o755, 0o777)) is BY_ITSELF
+    assert level(opened(path, 0o755, 0o775)) is BY_ITSELF
+    assert level(opened(path, 0o777, 0o755)) is None
+    assert level(opened(path, 0o777, 0o777)) is None
+
+
+def test_an_ordinary_folder_that_everyone_may_write_in_is_pointed_out() -> None:
+    new = Change(ChangeKind.ADDED, TARGET, "src", None, state(FileType.FOLDER, 0o777))
+    assert level(new) is WHEN_USED
+    assert level(opened("src", 0o755, 0o777)) is WHEN_USED
+    assert level(opened("src", 0o755, 0o775)) is None
+    assert level(opened("src", 0o755, 0o1777)) is None
+    assert level(opened(".git/objects", 0o755, 0o775)) is None
+
+
+def test_a_folder_that_holds_what_runs_on_this_host_is_no_ordinary_one(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = git(target, "[core]\n\thooksPath = tools/hooks\n")
+    (target / "sub").mkdir()
+    (target / "sub" / ".envrc").touch()
+    monkeypatch.setenv("PATH", f"/usr/bin:{target}/commands")
+
+    for path in ("tools", "tools/hooks", "sub", "commands"):
+        assert level(opened(path, 0o755, 0o775, here)) is BY_ITSELF
+
+
+def test_a_start_file_that_its_group_may_write_is_flagged() -> None:
+    assert level(changed(".bashrc", state(), state(mode=0o664))) is BY_ITSELF
+    assert level(changed("notes.txt", state(), state(mode=0o664))) is None
+
+
 def test_hostile_settings_of_a_repository_do_no_harm(target: Path) -> None:
     (target / ".git").mkdir()
     os.mkfifo(target / ".git" / "config")
@@ -583,9 +806,23 @@ def test_a_link_can_be_a_module_too() -> None:
     assert level(link("README", "lib")) is None
 
 
-def test_the_same_name_within_a_package_is_ordinary() -> None:
-    assert level(added("pkg/__init__.py"), added("pkg/types.py")) is None
-    assert level(added("lib/site-packages/typing.py")) is None
+def test_the_same_name_within_a_package_of_the_host_is_ordinary(target: Path) -> None:
+    (target / "pkg").mkdir()
+    (target / "pkg" / "__init__.py").touch()
+    assert level(added("pkg/types.py", target=str(target))) is None
+
+
+def test_a_package_that_comes_along_does_not_excuse_a_module() -> None:
+    assert level(added("scripts/__init__.py"), added("scripts/types.py")) is BY_ITSELF
+
+
+@pytest.mark.parametrize("path", ["pip.py", "pytest/__init__.py", "setuptools.py", "unittest.py"])
+def test_a_module_that_people_start_by_name_is_flagged(path: str) -> None:
+    assert level(added(path)) is BY_ITSELF
+
+
+def test_the_same_name_where_python_does_not_look_first_is_ordinary() -> None:
+    assert level(added("lib/site-packages/typing.py")) is WHEN_USED
     assert level(added("__pycache__/json.cpython-311.pyc")) is WHEN_USED
 
 
@@ -629,10 +866,10 @@ def test_a_new_script_without_an_ending_is_flagged() -> None:
     assert level(added("words"), contents=contents) is None
 
 
-def test_installed_packages_are_flagged_where_they_were_altered() -> None:
+def test_installed_packages_are_flagged_where_they_were_altered_or_added_to() -> None:
     path = "node_modules/pkg/index.js"
     assert level(changed(path, state(), state(), ChangeKind.MODIFIED)) is WHEN_USED
-    assert level(added(path)) is None
+    assert level(added(path)) is WHEN_USED
     assert level(added("node_modules/pkg/package.json")) is WHEN_USED
 
 

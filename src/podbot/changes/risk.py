@@ -18,11 +18,19 @@ from podbot.changes.risk_contents import install_scripts_changed, is_script
 from podbot.changes.risk_git import Finding, Repositories, inside, is_stored
 from podbot.changes.risk_host import Host
 from podbot.changes.risk_paths import fitting, leading, parts_of
-from podbot.changes.risk_rules import Level, Rule
+from podbot.changes.risk_rules import LISTED_CHECKS, Level, Rule
 
 SPECIAL = (FileType.FIFO, FileType.SOCKET, FileType.DEVICE)
 INSTALLED = ("node_modules", "site-packages", "dist-packages")
 _TESTS = frozenset({"test", "tests"})  # a module of the standard library that projects have too
+
+_TOOLS = frozenset(
+    ("pip", "pytest", "_pytest", "setuptools", "_distutils_hack", "pkg_resources", "wheel",
+     "virtualenv", "pipx", "poetry", "hatch", "hatchling", "pdm", "uv", "tox", "nox", "twine",
+     "mypy", "ruff", "black", "isort", "flake8", "pylint", "pyflakes", "pycodestyle", "coverage",
+     "IPython", "ipykernel", "jupyter", "notebook", "debugpy", "pylsp", "jedi", "pre_commit")
+)  # fmt: skip
+"""Modules that people and editors start with ``python -m``, which looks in this folder first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class _Review:
 
     def __init__(self, changes: ChangeSet):
         self._contents = changes.contents
-        self._host = Host(changes.targets)
+        self._host = Host(changes.targets, changed=(change.where for change in changes))
         self._repositories = Repositories(changes)
         self._brought = {change.where for change in changes if change.new is not None}
         self._gone = {change.where for change in changes if change.new is None}
@@ -71,10 +79,10 @@ class _Review:
         if change.kind is ChangeKind.RENAMED and change.source is not None:
             yield from self._lost(parts_of(f"{change.target}/{change.source}"))
         yield from self._given_powers(change, change.new)
-        if change.kind is ChangeKind.MODE and not _gains(change):
-            return
         if change.new.type is FileType.FOLDER:
-            yield from self._as_repository(change)
+            yield from self._as_folder(change, change.new, names)
+            return
+        if change.kind is ChangeKind.MODE and not _gains(change):
             return
         rules = fitting(names)
         yield from self._by_path(change, names, rules)
@@ -104,6 +112,8 @@ class _Review:
         yield from self._as_repository(change)
         for level, rule in rules.items():
             reason = rule.reason
+            if reason == LISTED_CHECKS and self._host.has_hooks(change.where):
+                yield Level.BY_ITSELF, "git hooks are installed on this host: they run what it says"
             if names[-1] == "package.json" and install_scripts_changed(self._contents, change):
                 reason = "its install scripts changed: the next install runs them"
             yield level, reason
@@ -117,9 +127,9 @@ class _Review:
 
     def _by_host(self, change: Change, new: State) -> Iterator[Finding]:
         where = change.where
-        finding = self._host.pointed_at(where)
-        if finding is not None:
-            yield finding
+        for finding in (self._host.pointed_at(where), self._host.reached_through(where)):
+            if finding is not None:
+                yield finding
         if not (new.executable or new.type is FileType.LINK):
             if self._host.is_loaded(where):
                 yield Level.BY_ITSELF, "programs load libraries from this folder first"
@@ -150,6 +160,28 @@ class _Review:
         return path in self._brought or (path not in self._gone and os.path.lexists(path))
 
     # By what it is
+
+    def _as_folder(self, change: Change, new: State, names: list[str]) -> Iterator[Finding]:
+        """A folder is a part of a repository, or one that others may now put things in."""
+        if change.kind is not ChangeKind.MODE:
+            yield from self._as_repository(change)
+        old = change.old if change.old is not None and change.old.type is FileType.FOLDER else None
+        gained = new.mode & ~(old.mode if old is not None else 0)
+        handed_over = old is not None and (old.uid, old.gid) != (new.uid, new.gid)
+        if not (gained & 0o022 or handed_over):
+            return
+        # New folders that a group may write in are what some systems' settings make of any.
+        given = old is not None or bool(gained & 0o002)
+        if _is_of_what_runs(names) or (given and self._holds_what_runs(change, names)):
+            yield Level.BY_ITSELF, "others may now write in it, and what lies in it runs by itself"
+        elif gained & 0o002 and not new.mode & 0o1000:
+            yield Level.WHEN_USED, "everyone may now write in it"
+
+    def _holds_what_runs(self, change: Change, names: list[str]) -> bool:
+        # At the top of the target everything that the table knows can be put.
+        if not change.path or Level.BY_ITSELF in leading(names):
+            return True
+        return self._host.holds_what_runs(change.where)
 
     def _given_powers(self, change: Change, new: State) -> Iterator[Finding]:
         if new.type is not FileType.FILE:
@@ -207,7 +239,7 @@ class _Review:
         newly = new.executable and not (change.old is not None and change.old.executable)
         if newly and self._host.relative_path:
             yield Level.BY_ITSELF, "your PATH has relative folders: its name may run as a command"
-        if not fresh and any(name in INSTALLED for name in names):
+        if any(name in INSTALLED for name in names):
             yield Level.WHEN_USED, "it is part of an installed package, which nobody reviews"
         if is_told:
             return
@@ -228,17 +260,20 @@ class _Review:
             pass
         elif ending.rpartition(".")[2] not in ("py", "pyc", "so"):
             return
-        if stem not in sys.stdlib_module_names or stem in _TESTS:
+        if stem in _TESTS or (stem not in sys.stdlib_module_names and stem not in _TOOLS):
             return
         if folder.endswith("/__pycache__") or any(f"/{name}" in folder for name in INSTALLED):
             return  # Python looks there later, or not for this
         if folder == change.target or not self._is_package(folder):
-            yield Level.BY_ITSELF, f"Python would load it in place of its own module {stem}"
+            whose = "the installed" if stem in _TOOLS else "its own"
+            yield Level.BY_ITSELF, f"Python would load it in place of {whose} module {stem}"
 
     def _is_package(self, folder: str) -> bool:
         known = self._packages.get(folder)
         if known is None:
-            known = self._packages[folder] = self._will_be(f"{folder}/__init__.py")
+            # One that the same changes bring is no excuse: it may be there for that.
+            file = f"{folder}/__init__.py"
+            known = self._packages[folder] = file not in self._gone and os.path.lexists(file)
         return known
 
 
@@ -247,7 +282,15 @@ def _gains(change: Change) -> bool:
     old, new = change.old, change.new
     if old is None or new is None:
         return True
-    return bool(new.mode & ~old.mode & 0o113) or (old.uid, old.gid) != (new.uid, new.gid)
+    return bool(new.mode & ~old.mode & 0o133) or (old.uid, old.gid) != (new.uid, new.gid)
+
+
+def _is_of_what_runs(names: list[str]) -> bool:
+    """Whether all that is put in a folder runs by itself, by the name of the folder."""
+    if ".git" in names:
+        rest = names[names.index(".git") + 1 :]
+        return not rest or rest[0] in ("hooks", "info", "modules", "worktrees")
+    return Level.BY_ITSELF in fitting([*names, "any"])
 
 
 def _lexical(change: Change, link: str) -> str | None:

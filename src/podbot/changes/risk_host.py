@@ -10,55 +10,125 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 
 from podbot.changes.risk_git import Finding
 from podbot.changes.risk_paths import fitting, parts_of
+from podbot.changes.risk_reading import Pointer, and_above, links_in, names_in, ways_to
 from podbot.changes.risk_rules import Level
+from podbot.changes.risk_settings import repository_at, work_tree
+from podbot.changes.risk_startup import imported_at_start, loaded_by_shells
 
-MAX_ENTRIES = 5_000
-"""How many names of one folder are looked at."""
-MAX_SETTINGS = 1 << 20
-"""How much of a setting file is read, in bytes."""
+MAX_REPOSITORIES = 200
+"""How many repositories below the targets are looked at."""
 
 _SYSTEM = frozenset({"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/snap/bin"})
 """Folders on PATH whose links are the system's own."""
 _NOT_NAMED = frozenset({"_", "PWD", "OLDPWD", "PATH", "PYTEST_CURRENT_TEST"})
+_NOT_BELOW = frozenset(
+    [
+        "HOME",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "PYTHONPATH",
+        "NODE_PATH",
+        "GOPATH",
+        "CLASSPATH",
+        "MYPYPATH",
+        "XDG_CACHE_HOME",
+        "XDG_STATE_HOME",
+        "XDG_RUNTIME_DIR",
+        "PODBOT_LAYERS",
+        "PODBOT_STATE",
+    ]
+)
+"""Variables that name a folder of which not all is obeyed: the other rules tell what is."""
+_SETTINGS = frozenset(
+    [
+        "XDG_CONFIG_HOME",
+        "XDG_CONFIG_DIRS",
+        "XDG_DATA_HOME",
+        "ZDOTDIR",
+        "CARGO_HOME",
+        "RUSTUP_HOME",
+        "NVM_DIR",
+        "GNUPGHOME",
+        "GIT_DIR",
+        "GIT_TEMPLATE_DIR",
+        "GIT_EXEC_PATH",
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "DOCKER_CONFIG",
+        "IPYTHONDIR",
+        "JUPYTER_CONFIG_DIR",
+    ]
+)
+"""Variables that name a folder of settings: it counts even if the whole target lies in it."""
+_AS_USUAL = (".config", ".local/share", ".cargo", ".rustup")
+"""Where such folders are in a home if no variable says so: the table knows what is in them."""
 _LIBRARIES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "GCONV_PATH")
+_PACKAGES = ("site-packages", "dist-packages")
 
 
 class Host:
-    """What this host does with paths below the targets, looked up once."""
+    """What this host does with paths below the targets, looked up once.
 
-    def __init__(self, targets: Iterable[str], environment: Mapping[str, str] = os.environ):
-        self._environment = environment
+    ``changed`` are absolute paths: repositories and packages are looked for on the way to them.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[str],
+        environment: Mapping[str, str] = os.environ,
+        changed: Iterable[str] = (),
+    ):
+        targets = tuple(targets)
         self.path_folders, self.relative_path = _path_folders(environment.get("PATH", ""))
-        self._above_path = {above for folder in self.path_folders for above in _and_above(folder)}
-        self._named = dict(_named_by_environment(environment))
+        self._above_path = {above for folder in self.path_folders for above in and_above(folder)}
+        self._named: dict[str, str] = {}
+        self._below: dict[str, str] = {}
+        self._above: dict[str, str] = {}
+        self._hooked: set[str] = set()
         self._libraries = {
-            os.path.realpath(folder)
+            way
             for name in _LIBRARIES
             for folder in environment.get(name, "").split(":")
-            if os.path.isabs(folder)
+            for way in ways_to(folder)
         }
-        self._below: dict[str, str] = {}
+        on_the_way, packages = _on_the_way(targets, changed)
+        tops = [top for target in targets for top in (target, work_tree(target))]
         home = environment.get("HOME", "")
-        tops = [top for target in targets for top in dict.fromkeys((target, _work_tree(target)))]
-        for top in dict.fromkeys(tops):
-            self._look_at_repository(top)
-        for folder in dict.fromkeys([*tops, home, f"{home}/.config", *self._links_of_path()]):
-            self._look_at_links(folder)
+        links = [*tops, home, f"{home}/.config", *self._links_of_path()]
+        self._note_all(_named_by_environment(environment, targets))
+        for top in dict.fromkeys([*tops, *on_the_way]):
+            repository = repository_at(top, environment)
+            self._note_all(repository.pointers)
+            if repository.has_hooks:
+                self._hooked.add(top)
+        for folder in dict.fromkeys(links):
+            self._note_all(self._telling_links(folder))
+        self._note_all(loaded_by_shells(environment))
+        self._note_all(imported_at_start(dict.fromkeys([*tops, *on_the_way]), packages))
+        for folder in self._libraries:
+            self._note_above(folder, "programs load libraries from there first")
 
     def pointed_at(self, where: str) -> Finding | None:
         """Why the host would run or obey what lies at an absolute path, if it does."""
         reason = self._named.get(where)
         if reason is None and self._below:
-            for above in _and_above(where):
+            for above in and_above(where):
                 if above in self._below:
                     reason = self._below[above]
                     break
         return None if reason is None else (Level.BY_ITSELF, reason)
+
+    def reached_through(self, where: str) -> Finding | None:
+        """Why the host would run or obey something that lies below an absolute path."""
+        reason = self._above.get(where)
+        return None if reason is None else (Level.BY_ITSELF, f"the way there leads here: {reason}")
 
     def is_on_path(self, where: str) -> bool:
         """Whether it lies in a folder that commands are looked for in."""
@@ -75,13 +145,29 @@ class Host:
         """Whether it lies in a folder that libraries are loaded from first."""
         return where.rpartition("/")[0] in self._libraries
 
+    def has_hooks(self, where: str) -> bool:
+        """Whether it lies in a repository that has git hooks installed."""
+        return bool(self._hooked) and any(above in self._hooked for above in and_above(where))
+
+    def holds_what_runs(self, folder: str) -> bool:
+        """Whether something that runs by itself lies in a folder of the host, or will."""
+        if self.leads_to_path(folder) or folder in self._libraries or folder in self._above:
+            return True
+        if self.pointed_at(folder) is not None:
+            return True
+        names = parts_of(folder)
+        return any(
+            Level.BY_ITSELF in fitting([*names, *inner]) or ".git" in inner
+            for inner in (parts_of(name) for name, _ in names_in(folder))
+        )
+
     def _links_of_path(self) -> list[str]:
         return [folder for folder in self.path_folders if folder not in _SYSTEM]
 
-    def _look_at_links(self, folder: str) -> None:
+    def _telling_links(self, folder: str) -> Iterator[Pointer]:
         """Links with a telling name, such as ``~/.bashrc`` to a file kept elsewhere."""
         on_path = folder in self.path_folders
-        for name, path in _links(folder):
+        for name, path in links_in(folder):
             # Named like a file that is obeyed, or like a folder of which all is.
             names = parts_of(path)
             rules = fitting(names) | fitting([*names, "any"])
@@ -91,118 +177,64 @@ class Host:
                 says = "it is a command on your PATH"
             else:
                 continue
-            self._points(os.path.realpath(path), f"{name} on this host is a link to it: {says}")
+            reason = f"{name} on this host is a link to it: {says}"
+            for way in ways_to(path)[1:]:
+                yield Pointer(way, reason, below=True)
 
-    def _look_at_repository(self, top: str) -> None:
-        """Hooks and settings of the repository a target lies in."""
-        for data in _git_folders(top):
-            if os.path.islink(f"{data}/hooks"):
-                reason = "the host's git takes its hooks from this folder"
-                self._points(os.path.realpath(f"{data}/hooks"), reason)
-            for name, path in _links(f"{data}/hooks"):
-                reason = f"the git hook {name} on this host is a link to it"
-                self._points(os.path.realpath(path), reason)
-            for key, value in _settings(f"{data}/config"):
-                self._obey_setting(top, key, value)
+    def _note_all(self, pointers: Iterable[Pointer]) -> None:
+        for pointer in pointers:
+            for way in ways_to(pointer.place):
+                (self._below if pointer.below else self._named).setdefault(way, pointer.reason)
+                self._note_above(way, pointer.reason)
 
-    def _obey_setting(self, top: str, key: str, value: str) -> None:
-        folder = os.path.expanduser(value)
-        if key == "hookspath":
-            self._points(_beneath(top, folder), "the host's git takes its hooks from this folder")
-            return
-        for word in re.split(r"[\s\"';&|()=]+", value):
-            if "/" in word or "." in word:
-                place = _beneath(top, os.path.expanduser(word))
-                if place != top:
-                    self._named.setdefault(place, "the host's git settings name it")
-
-    def _points(self, place: str, reason: str) -> None:
-        self._below.setdefault(place, reason)
+    def _note_above(self, place: str, reason: str) -> None:
+        for above in and_above(place.rpartition("/")[0]):
+            if above in self._above:
+                break  # and then all above it are
+            self._above[above] = reason
 
 
-def _beneath(top: str, path: str) -> str:
-    return os.path.normpath(os.path.join(top, path))
-
-
-def _and_above(path: str) -> Iterator[str]:
-    while path:
-        yield path
-        path = path.rpartition("/")[0]
+def _on_the_way(targets: Iterable[str], changed: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Folders within the targets, above what changed, that have a ``.git`` or hold packages."""
+    seen = set(targets)
+    repositories: list[str] = []
+    packages: list[str] = []
+    for path in changed:
+        for folder in and_above(path.rpartition("/")[0]):
+            if folder in seen:
+                break
+            seen.add(folder)
+            if folder.endswith(_PACKAGES):
+                packages.append(folder)
+            if os.path.lexists(f"{folder}/.git") and len(repositories) < MAX_REPOSITORIES:
+                repositories.append(folder)
+    packages += [target for target in targets if target.endswith(_PACKAGES)]
+    return repositories, packages
 
 
 def _path_folders(value: str) -> tuple[frozenset[str], tuple[str, ...]]:
     """The absolute folders on PATH, as written and as they really are; and the relative ones."""
     written = value.split(":") if value else []
-    absolute = {os.path.normpath(folder) for folder in written if os.path.isabs(folder)}
-    absolute |= {os.path.realpath(folder) for folder in absolute}
+    absolute = {way for folder in written if os.path.isabs(folder) for way in ways_to(folder)}
     relative = {os.path.normpath(folder) for folder in written if not os.path.isabs(folder)}
     return frozenset(absolute), tuple(sorted(relative))
 
 
-def _named_by_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Paths that are the value of a variable, such as BASH_ENV or PYTHONSTARTUP."""
+def _named_by_environment(
+    environment: Mapping[str, str], targets: tuple[str, ...]
+) -> Iterator[Pointer]:
+    """Paths that are the value of a variable, such as BASH_ENV or XDG_CONFIG_HOME."""
+    home = environment.get("HOME", "")
+    usual = {f"{home}/{name}" for name in _AS_USUAL}
     for name, value in environment.items():
         if name in _NOT_NAMED or "/" not in value:
             continue
         for word in re.split(r"[:\s]+", value):
-            if word.startswith("/") and word != "/":
-                yield os.path.realpath(word), f"your environment names it, in {name}"
-
-
-def _links(folder: str) -> Iterator[tuple[str, str]]:
-    try:
-        with os.scandir(folder or "/nonexistent") as entries:
-            for count, entry in enumerate(entries):
-                if count >= MAX_ENTRIES:
-                    return
-                if entry.is_symlink():
-                    yield entry.name, entry.path
-    except OSError:
-        return  # not there, or not ours to read: then nothing of the user's is in it
-
-
-def _work_tree(target: str) -> str:
-    """The nearest folder at or above a target that has a ``.git``; the target itself if none."""
-    for folder in _and_above(target):
-        if os.path.lexists(f"{folder}/.git"):
-            return folder
-    return target
-
-
-def _git_folders(top: str) -> list[str]:
-    """Where git keeps hooks and settings for a folder: its own data, and what that shares."""
-    data = f"{top}/.git"
-    pointer = _read(data)
-    if pointer.startswith("gitdir:"):
-        data = _beneath(top, pointer.removeprefix("gitdir:").strip())
-    shared = _read(f"{data}/commondir").strip()
-    return [data, _beneath(data, shared)] if shared else [data]
-
-
-_SECTION = re.compile(r"\s*\[\s*([\w.-]+)")
-_SETTING = re.compile(r"\s*(?:\[[^\]]*\]\s*)?([\w-]+)\s*=\s*(.*)")
-_HARMLESS = frozenset({"remote", "branch", "user", "submodule", "color", "push", "pull", "init"})
-
-
-def _settings(file: str) -> Iterator[tuple[str, str]]:
-    """The settings of a git config that could name a program; no file is included."""
-    section = ""
-    for line in _read(file).splitlines():
-        head = _SECTION.match(line)
-        if head is not None:
-            section = head[1].lower()
-        setting = _SETTING.match(line)
-        if setting is not None and section not in _HARMLESS:
-            yield setting[1].lower(), setting[2].strip().strip('"')
-
-
-def _read(path: str) -> str:
-    """The start of a regular file, nothing for anything else."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ""
-            return os.fsdecode(file.read(MAX_SETTINGS))
-    except (OSError, ValueError):
-        return ""
+            place = os.path.normpath(word)
+            if not word.startswith("/") or place == "/":
+                continue
+            yield Pointer(place, f"your environment names it, in {name}")
+            holds_target = any(f"{target}/".startswith(f"{place}/") for target in targets)
+            counts = name in _SETTINGS if holds_target else name not in _NOT_BELOW
+            if counts and place not in usual and os.path.isdir(place):
+                yield Pointer(place, f"your environment names its folder, in {name}", below=True)

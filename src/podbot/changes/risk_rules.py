@@ -38,6 +38,9 @@ def _when_used(reason: str, patterns: str, guards: bool = False) -> Rule:
     return Rule(Level.WHEN_USED, tuple(patterns.split()), reason, guards)
 
 
+LISTED_CHECKS = "git runs the checks it lists, once they are installed"
+"""The reason of what is by itself where the host has git hooks installed."""
+
 # Within a level the first rule that fits gives the reason, so the particular come first.
 RULES: tuple[Rule, ...] = (
     # Version control. What lies inside `.git` is told apart in `risk_git`.
@@ -222,7 +225,7 @@ RULES: tuple[Rule, ...] = (
         guards=True,
     ),
     _when_used(
-        "git runs the checks it lists, once they are installed",
+        LISTED_CHECKS,
         ".pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml .husky/** "
         ".huskyrc* lefthook.yml lefthook.yaml .lefthook.yml .lefthook/** lefthook-local.yml "
         ".lintstagedrc* lint-staged.config.* .githooks/** githooks/** .git-hooks/** .hooks/** "
