@@ -168,6 +168,35 @@ def test_show_tells_what_would_run_and_where_the_host_moved_on(
     assert "; sandbox: 304 B of " in shown
 
 
+def test_show_marks_what_is_not_compared_line_by_line_and_odd_names(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podbot.changes.sides.MAX_LINES", 50)
+    script = r"""
+    printf 'a\0b\n' > src/app.py; seq 200 > numbers; mkdir -m 777 open
+    touch 'back\x1b' ' blank '; mkdir "src/p$(printf '\320\260')y"
+    """
+    id = ran(project, script)
+
+    shown = text(capsys, "show", id)
+    lines = [each for each in shown.splitlines() if each[1:3] == "  "]
+
+    def line(name: str) -> str:
+        return next(each for each in lines if f"  {name}" in each)
+
+    assert line("src/app.py").startswith("M  binary ")
+    assert line("src/app.py").endswith("! was text, is binary now")
+    assert line("numbers").startswith("M  large ")
+    assert "  (mode 0777)" in line("open/")
+    assert line("back\\\\x1b") and line("\\x20blank\\x20")
+    assert line("src/p\u0430y/").endswith("(unusual letters: U+0430)")
+    shown = text(capsys, "diff", id, "src/app.py")
+    assert "(was text, is binary now; " in shown and "+a\\x00b\n" in shown
+    files = {each["path"]: each for each in data(capsys, "diff", id)["files"]}  # type: ignore[attr-defined]
+    assert files["numbers"]["large"] and not files["src/app.py"]["large"]
+    assert files["src/app.py"]["hunks"] == []
+
+
 def test_show_as_data_has_all_of_it(project: Path, capsys: Captured) -> None:
     id = ran(project, EDITS + HOOK + "; ln -s app.py src/link; mv new/file new/other")
     (project / "numbers").write_text("the host's own\n")

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from two_folders import Nodes, compare, plant
 
 from podbot.changes import headers, hunks, sides
-from podbot.changes.diff import FileDiff, diff, for_people, merged
+from podbot.changes.diff import ESCAPED, FileDiff, diff, for_people, merged
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+from podbot.changes.text import shown_name, unusual_letters
 from podbot.errors import ChangesError, Kind
 
 LINES = st.lists(
@@ -330,6 +331,25 @@ def test_binary_files_are_told_by_a_nul_near_the_beginning_as_git_does() -> None
     assert not modified(b"a\n" * 4000 + b"\0", b"a\n").binary
 
 
+def test_a_nul_does_not_hide_the_lines_of_a_small_text_from_people() -> None:
+    found = modified(b"one\ntwo\n", b"one\nevil\0\x1b[2J\n")
+    assert found.binary and found.was_text and found.hunks == ()
+    *_, note, above, hunk, same, gone, come = for_people(found)
+    assert note == "(was text, is binary now; binary, 8 → 14 bytes)"
+    assert above == ESCAPED
+    assert (hunk, same, gone) == ("@@ -1,2 +1,2 @@", " one", "-two")
+    assert come == "+evil\\x00\\x1b[2J"
+
+
+def test_what_is_no_text_even_without_its_nuls_stays_hidden() -> None:
+    for data in (b"\0" * 100, b"\0\xff\xfe", b"\0" + b"a\n" * sides.MAX_ESCAPED):
+        found = modified(b"text\n", data)
+        assert found.binary and found.was_text and found.escaped == ()
+    assert not modified(b"", b"a\0").was_text
+    assert not modified(b"a\0", b"b\0").was_text
+    assert not modified(b"a\0", b"b").was_text
+
+
 def test_large_files_are_told_by_size_and_never_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     class Huge(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
@@ -465,6 +485,43 @@ def test_nothing_that_moves_the_cursor_is_ever_shown(raw: bytes, text: str) -> N
     for new in (raw, text.encode("utf-8", "surrogatepass")):
         for line in shown(b"", new):
             assert line.replace("\t", "").isprintable()
+
+
+def test_a_backslash_or_a_blank_in_a_name_cannot_pose_as_something_else() -> None:
+    assert shown_name("a\\x1b") == "a\\\\x1b"
+    assert shown_name("a\x1b") == "a\\x1b"
+    assert shown_name("a\\n") != shown_name("a\n")
+    assert shown_name(" a b ") == "\\x20a b\\x20"
+    assert shown_name(" ") == "\\x20"
+    assert shown_name("") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [
+        ("src/p\u0430yment.py", ["U+0430"]),
+        ("\u0440\u0430\u0443.py", ["U+0440", "U+0430", "U+0443"]),
+        ("\u03bfpen.sh", ["U+03BF"]),
+        ("etc\u2215passwd", ["U+2215"]),
+        ("etc\u2044passwd", ["U+2044"]),
+        ("\uff0e\uff0e\uff0fup", ["U+FF0E", "U+FF0F"]),
+        ("\u05d0\u05d1.txt", ["U+05D0", "U+05D1"]),
+        ("\u0627.sh", ["U+0627"]),
+        ("\uff41bc", ["U+FF41"]),
+    ],
+)
+def test_letters_that_look_like_others_are_found(name: str, letters: list[str]) -> None:
+    assert unusual_letters(name) == letters
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["plain.py", "caf\xe9/na\xefve.txt", "\u0434\u043e\u043a\u0443\u043c\u0435\u043d\u0442.txt",
+     "src/\u03bb\u03cc\u03b3\u03bf\u03c2.md", "\u65e5\u672c\u8a9e\u3067\u3059.txt", "x_\u0436",
+     "\u03b1.py", "e\u0301t\u00e9", "\U0001f600.png", "\udcff"],
+)  # fmt: skip
+def test_ordinary_names_are_not_marked(name: str) -> None:
+    assert unusual_letters(name) == []
 
 
 def test_names_are_spelled_out_for_people_and_stay_readable() -> None:

@@ -19,13 +19,19 @@ from podbot.changes.sides import Side
 from podbot.changes.text import shown_lines, shown_name
 from podbot.errors import ChangesError, Kind
 
+WAS_TEXT = "was text, is binary now"
+"""How the note begins of a file whose lines can no longer be compared."""
+ESCAPED = "(its lines, with \\x00 for each NUL:)"
+"""Stands above hunks that are only for looking at."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
     """The difference one change makes.
 
     ``binary`` and large files have no hunks; ``note`` gives their sizes, and whatever else a diff
-    does not show: owners, modes, attributes, why a file could not be read.
+    does not show: owners, modes, attributes, why a file could not be read. ``escaped`` are the
+    hunks of small files that only their NULs make binary: to be looked at, never to be applied.
     """
 
     change: Change
@@ -34,6 +40,9 @@ class FileDiff:
     binary: bool = False
     note: str | None = None
     similarity: int | None = None
+    large: bool = False
+    was_text: bool = False
+    escaped: tuple[Hunk, ...] = ()
 
     @property
     def headers(self) -> tuple[str, ...]:
@@ -74,9 +83,30 @@ def compared(changes: ChangeSet, change: Change, old: Side, new: Side) -> FileDi
     similarity = None
     if change.kind is ChangeKind.RENAMED:
         similarity = _similarity(changes, change, (old, new), found)
+    binary = old.binary or new.binary
     return FileDiff(
-        change, called, found, old.binary or new.binary, _note(change, old, new), similarity
+        change,
+        called,
+        found,
+        binary,
+        _note(change, old, new),
+        similarity,
+        large=not binary and any(side.data is None and not side.problem for side in (old, new)),
+        was_text=_was_text(change, old, new),
+        escaped=_escaped(old, new) if binary else (),
     )
+
+
+def _escaped(old: Side, new: Side) -> tuple[Hunk, ...]:
+    if old.seen is None or new.seen is None:
+        return ()
+    return hunks.hunks(old.seen, new.seen)
+
+
+def _was_text(change: Change, old: Side, new: Side) -> bool:
+    """Whether a text became something whose lines nobody is shown: one NUL is enough for that."""
+    was_file = change.old is not None and change.old.type is FileType.FILE
+    return was_file and old.size > 0 and not (old.binary or old.problem) and new.binary
 
 
 def for_people(file_diff: FileDiff) -> Iterator[str]:
@@ -84,7 +114,9 @@ def for_people(file_diff: FileDiff) -> Iterator[str]:
     yield from file_diff._headers(shown_name)
     if file_diff.note is not None:
         yield f"({file_diff.note})"
-    for hunk in file_diff.hunks:
+    if file_diff.escaped:
+        yield ESCAPED
+    for hunk in file_diff.hunks or file_diff.escaped:
         yield hunk.header
         yield from shown_lines(hunk.lines)
 
@@ -167,6 +199,8 @@ def _contents(change: Change, old: Side, new: Side) -> list[str]:
     ]
     if old.data is not None and new.data is not None:
         return said
+    if _was_text(change, old, new):
+        said.append(WAS_TEXT)
     kind = "binary" if old.binary or new.binary else "large"
     if change.old is None or change.old.type is not FileType.FILE:
         said.append(f"{kind}, {new.size:,} bytes")

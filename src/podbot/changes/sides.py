@@ -18,6 +18,8 @@ MAX_LINES = 250_000
 """Nor are files with more lines than this."""
 BINARY_CHECK = 8000
 """Where git, too, looks for a NUL to tell binary from text."""
+MAX_ESCAPED = 64 * 1024
+"""A file up to this size whose NULs alone keep it from being a text can be shown all the same."""
 CHUNK = 1024 * 1024
 """How much of a file is held where it is not held whole."""
 
@@ -27,13 +29,20 @@ class Side:
     """What is known of the contents: ``data`` if they are a text of a bearable size.
 
     Nothing at all (``size`` 0, ``data`` empty) stands for what git has no contents for: what is
-    absent, a folder, a FIFO, ….
+    absent, a folder, a FIFO, …. ``with_nuls`` is a small file that is text but for its NULs: git
+    calls it binary, and a person should see it.
     """
 
     size: int = 0
     data: bytes | None = b""
     binary: bool = False
     problem: str | None = None
+    with_nuls: bytes | None = None
+
+    @property
+    def seen(self) -> bytes | None:
+        """What a person can be shown line by line."""
+        return self.with_nuls if self.data is None else self.data
 
 
 NOTHING = Side()
@@ -77,10 +86,19 @@ def _read(file: BinaryIO, size: int) -> Side:
     if len(data) != size:  # it is being written to: read on to its end, or to the limit
         data += exactly(file, MAX_BYTES + 1 - len(data))
     if data.find(b"\0", 0, BINARY_CHECK) >= 0:
-        return Side(len(data), None, binary=True)
+        kept = data if _is_text_but_for_nuls(data) else None
+        return Side(len(data), None, binary=True, with_nuls=kept)
     if len(data) > MAX_BYTES or (len(data) > MAX_LINES and data.count(b"\n") > MAX_LINES):
         return Side(len(data), None)
     return Side(len(data), data)
+
+
+def _is_text_but_for_nuls(data: bytes) -> bool:
+    rest = data.replace(b"\0", b"") if len(data) <= MAX_ESCAPED else b""
+    try:
+        return bool(rest.decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
 
 
 def same_bytes(changes: ChangeSet, change: Change) -> bool:

@@ -8,6 +8,7 @@ different texts may be shown alike.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 
 from podbot.sandbox.channel import visible
@@ -20,6 +21,20 @@ _UNSEEN = re.compile(
 )
 # Spelled here, so that \xa0 always means a byte that is no UTF-8 and never this character.
 _LATIN = re.compile("[\u0080-\u00a0\u00ad]")
+_BLANK = "\\x20"
+_WORDS = re.compile(r"[^\W\d_]+")
+_LIKE_SLASH_OR_DOT = frozenset("\u2024\u2044\u2215\u29f8\ufe52\uff0e\uff0f")
+# By the first word of a letter's name: scripts with letters that are drawn like Latin ones.
+_LATIN_LIKE = frozenset(
+    ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "MATHEMATICAL", "FULLWIDTH")
+)
+# Cyrillic, then Greek.
+_TWINS = frozenset(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0455\u0456\u0458\u04bb\u0501\u051b\u051d"
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0405\u0406\u0408"
+    "\u03bf\u03bd\u03c1\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1"
+    "\u03a4\u03a5\u03a7"
+)
 _BAD_BYTE = re.compile("[\udc80-\udcff]")
 
 
@@ -33,8 +48,41 @@ def shown(text: str) -> str:
 
 
 def shown_name(name: str) -> str:
-    """A file name on one line."""
-    return shown(name).replace("\n", "\\n").replace("\t", "\\t")
+    """A file name on one line, where no backslash of its own and no blank at an end deceives."""
+    text = shown(name.replace("\\", "\\\\")).replace("\n", "\\n").replace("\t", "\\t")
+    if text.startswith(" "):
+        text = _BLANK + text[1:]
+    return text[:-1] + _BLANK if text.endswith(" ") else text
+
+
+def unusual_letters(name: str) -> list[str]:
+    """What in a name may be taken for something else, as ``U+0430``; nothing for most names.
+
+    Letters that are written from the right, signs that look like a slash or a dot, and letters of
+    other scripts among Latin ones, or that all look like Latin ones. A word in one script is not
+    unusual, whichever it is.
+    """
+    if name.isascii():
+        return []
+    found = [char for char in name if char in _LIKE_SLASH_OR_DOT or _is_from_the_right(char)]
+    has_latin = any("a" <= char.lower() <= "z" for char in name)
+    for word in _WORDS.findall(name):
+        if not word.isascii():
+            found += _posing(word, has_latin)
+    return [f"U+{ord(char):04X}" for char in dict.fromkeys(found)]
+
+
+def _is_from_the_right(char: str) -> bool:
+    return unicodedata.bidirectional(char) in ("R", "AL")
+
+
+def _posing(word: str, beside_latin: bool) -> list[str]:
+    """Letters of a word that pose as Latin."""
+    scripts = [unicodedata.name(char, "").partition(" ")[0] for char in word]
+    other = [char for char, script in zip(word, scripts, strict=True) if script in _LATIN_LIKE]
+    mixed = "LATIN" in scripts
+    twins = beside_latin and len(word) > 1 and set(word) <= _TWINS
+    return other if mixed or twins else []
 
 
 def shown_lines(lines: Iterable[bytes]) -> Iterator[str]:

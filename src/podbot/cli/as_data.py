@@ -161,6 +161,7 @@ def change(change: Change, overview: Overview, diff: FileDiff) -> dict[str, obje
         "lines_added": diff.added,
         "lines_removed": diff.removed,
         "binary": diff.binary,
+        "large": diff.large,
         **text("note", diff.note),
         "flags": [
             {"level": flag.level.value, **text("reason", flag.reason)}
@@ -197,6 +198,7 @@ def file_diff(diff: FileDiff) -> dict[str, object]:
     return {
         **place(diff.change),
         "binary": diff.binary,
+        "large": diff.large,
         **text("note", diff.note),
         "hunks": [_hunk(hunk) for hunk in diff.hunks],
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from podbot.changes.diff import FileDiff, diff, for_people
+from podbot.changes.diff import ESCAPED, WAS_TEXT, FileDiff, diff, for_people
+from podbot.changes.hunks import Hunk
 from podbot.changes.model import Change, ChangeSet
 from podbot.changes.text import shown_lines
 from podbot.cli.look import Look, Style
@@ -19,20 +20,26 @@ def diff_lines(changes: ChangeSet, chosen: Iterable[Change], look: Look) -> Iter
         for line in for_people(diff(changes, change)):
             # No line above the hunks begins like this, and each line in them has its mark.
             in_hunks = in_hunks or line.startswith("@@ ")
-            yield look.paint(line, _STYLES.get(line[:1]) if in_hunks else "title")
+            above: Style = "danger" if line.startswith(f"({WAS_TEXT}") else "title"
+            yield look.paint(line, _STYLES.get(line[:1]) if in_hunks else above)
 
 
 def body(compared: FileDiff, look: Look) -> Iterator[str]:
     """A diff without the lines that only name the file."""
     if compared.note is not None:
-        yield f"({compared.note})"
-    for number in range(len(compared.hunks)):
-        yield from hunk_lines(compared, number, look)
+        yield look.paint(f"({compared.note})", "danger" if compared.was_text else None)
+    if compared.escaped:
+        yield ESCAPED
+    for hunk in compared.hunks or compared.escaped:
+        yield from _lines_of(hunk, look)
 
 
 def hunk_lines(compared: FileDiff, number: int, look: Look) -> Iterator[str]:
     """One hunk, counted from 0."""
-    hunk = compared.hunks[number]
+    yield from _lines_of(compared.hunks[number], look)
+
+
+def _lines_of(hunk: Hunk, look: Look) -> Iterator[str]:
     yield look.paint(hunk.header, "hunk")
     for line in shown_lines(hunk.lines):
         yield look.paint(line, _STYLES.get(line[:1]))

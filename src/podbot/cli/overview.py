@@ -31,6 +31,8 @@ _Item = TypeVar("_Item")
 
 MOST_LISTED = 20
 """How many flags or conflicts a summary names before it only counts."""
+MOST_LETTERS = 4
+"""How many unusual letters of a name are spelled out."""
 MOST_TOLD = 100
 """Letters of an error that nobody foresaw."""
 
@@ -319,9 +321,14 @@ def change_line(change: Change, overview: Overview, diff: FileDiff, look_: Look)
     """One change in a list: its letter, lines, size, name, and what is special about it."""
     letter, style = LETTERS[change.kind]
     lines = f"+{diff.added} -{diff.removed}" if diff.added or diff.removed else ""
+    if diff.binary or diff.large:
+        lines = "binary" if diff.binary else "large"  # there are lines that nobody has been shown
     text = f"{look_.paint(letter, style)}  {lines:<11}  {_amount(change):>8}  "
     text += look_.paint(described(change, overview.changes), style)
-    return text + _remarks(change, overview, look_)
+    text += _remarks(change, overview, look_)
+    return text + (
+        "  " + look_.paint("! was text, is binary now", "danger") if diff.was_text else ""
+    )
 
 
 def change_title(change: Change, overview: Overview, look_: Look) -> str:
@@ -339,7 +346,7 @@ def _amount(change: Change) -> str:
 
 def _remarks(change: Change, overview: Overview, look_: Look) -> str:
     text = ""
-    marks = _marks(change)
+    marks = [*_marks(change), *_odd_letters(change)]
     if marks:
         text += f"  ({'; '.join(marks)})"
     flags = overview.flags.get(change.where, ())
@@ -349,6 +356,23 @@ def _remarks(change: Change, overview: Overview, look_: Look) -> str:
     if change.where in overview.conflicts:
         text += "  " + look_.paint("! conflict", "danger")
     return text
+
+
+def _odd_letters(change: Change) -> list[str]:
+    """Letters in its names that look like others, or that move those beside them."""
+    from podbot.changes.text import unusual_letters
+
+    link = change.new.link if change.new is not None else None
+    letters = dict.fromkeys(
+        letter
+        for name in (change.path, change.source, link)
+        if name is not None
+        for letter in unusual_letters(name)
+    )
+    if not letters:
+        return []
+    more = ", …" if len(letters) > MOST_LETTERS else ""
+    return [f"unusual letters: {', '.join([*letters][:MOST_LETTERS])}{more}"]
 
 
 def _marks(change: Change) -> list[str]:
