@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from podbot.changes.risk_git import Finding
 from podbot.changes.risk_paths import fitting, parts_of
-from podbot.changes.risk_reading import Pointer, and_above, links_in, names_in, ways_to
+from podbot.changes.risk_reading import Pointer, and_above, link_in, links_in, names_in, ways_to
 from podbot.changes.risk_rules import Level
 from podbot.changes.risk_settings import repository_at, work_tree
 from podbot.changes.risk_startup import imported_at_start, loaded_by_shells
@@ -167,7 +167,8 @@ class Host:
     def _telling_links(self, folder: str) -> Iterator[Pointer]:
         """Links with a telling name, such as ``~/.bashrc`` to a file kept elsewhere."""
         on_path = folder in self.path_folders
-        for name, path in links_in(folder):
+        for name in links_in(folder):
+            path = f"{folder}/{name}"
             # Named like a file that is obeyed, or like a folder of which all is.
             names = parts_of(path)
             rules = fitting(names) | fitting([*names, "any"])
@@ -178,8 +179,7 @@ class Host:
             else:
                 continue
             reason = f"{name} on this host is a link to it: {says}"
-            for way in ways_to(path)[1:]:
-                yield Pointer(way, reason, below=True)
+            yield Pointer(link_in(folder, name), reason, below=True)
 
     def _note_all(self, pointers: Iterable[Pointer]) -> None:
         for pointer in pointers:

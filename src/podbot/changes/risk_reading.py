@@ -6,8 +6,8 @@ there, or not ours to read, is nothing.
 
 from __future__ import annotations
 
+import errno
 import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,36 +67,40 @@ def names_in(folder: str) -> list[tuple[str, bool]]:
     return found
 
 
-def links_in(folder: str) -> Iterator[tuple[str, str]]:
-    """The links among them, with their paths."""
-    return ((name, f"{folder}/{name}") for name, is_link in names_in(folder) if is_link)
+def links_in(folder: str) -> Iterator[str]:
+    """The names of the links among them."""
+    return (name for name, is_link in names_in(folder) if is_link)
+
+
+def link_in(folder: str, name: str) -> str:
+    """Where a link in a folder points, one step far."""
+    try:
+        return os.path.join(os.path.realpath(folder), os.readlink(f"{folder}/{name}"))
+    except OSError:
+        return f"{folder}/{name}"  # it went away
 
 
 def ways_to(path: str) -> list[str]:
     """A path as written, then after each link of the host on the way: any of them leads there."""
     path = os.path.normpath(path)
-    ways = [path]
-    if not os.path.isabs(path) or "\0" in path:
+    if not path.startswith("/") or "\0" in path:
         return []
-    while len(ways) <= MAX_STEPS:
-        after = _after_first_link(path)
-        if after is None:
-            break
-        path = after
+    path = "/" + path.lstrip("/")
+    ways = [path]
+    end = 0
+    while end < len(path) and len(ways) <= MAX_STEPS:
+        # What lies before `end` is no link, so the words of a link there mean what they say.
+        after = path.find("/", end + 1)
+        after = len(path) if after < 0 else after
+        try:
+            link = os.readlink(path[:after])
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                break  # nothing there, or not ours to see
+            end = after
+            continue
+        rest = path[after + 1 :]
+        path = "/" + os.path.normpath(os.path.join(path[:end] or "/", link, rest)).lstrip("/")
+        end = 0 if link.startswith(("/", "..")) or "/.." in link else end
         ways.append(path)
     return ways
-
-
-def _after_first_link(path: str) -> str | None:
-    if os.path.realpath(path) == path:
-        return None
-    for slash in re.finditer(r"/|$", path):
-        if slash.start() == 0:
-            continue
-        try:
-            link = os.readlink(path[: slash.start()])
-        except OSError:
-            continue
-        folder = os.path.dirname(path[: slash.start()])
-        return os.path.normpath(os.path.join(folder, link, path[slash.start() + 1 :]))
-    return None

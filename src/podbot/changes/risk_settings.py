@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from podbot.changes.risk_git import is_stored
-from podbot.changes.risk_reading import Pointer, beneath, links_in, names_in, start_of
+from podbot.changes.risk_reading import Pointer, beneath, link_in, links_in, names_in, start_of
 
 MAX_INCLUDED = 50
 """How many setting files are read for one repository."""
@@ -197,9 +197,9 @@ def _hooks_folder(folder: str) -> Iterator[Pointer]:
 
 
 def _linked_hooks(folder: str) -> Iterator[Pointer]:
-    for name, path in links_in(folder):
+    for name in links_in(folder):
         reason = f"the git hook {name} on this host is a link to it"
-        yield Pointer(os.path.realpath(path), reason, below=True)
+        yield Pointer(link_in(folder, name), reason, below=True)
 
 
 def _named_in_hook(folder: str, name: str, top: str) -> Iterator[Pointer]:
