@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from trees import look, nothing_left_in, worked_on
@@ -85,8 +86,36 @@ def target(where: str) -> Iterator[Path]:
     layers.remove(path)
 
 
-def crash(action: Callable[[], object], at: int) -> bool:
-    """Do it in a child that is killed before its step of this number; whether it came so far."""
+CALLS = (
+    "rename", "link", "unlink", "mkdir", "rmdir", "symlink", "mkfifo", "mknod", "chmod", "chown",
+    "utime", "setxattr", "removexattr", "open", "write", "ftruncate", "copy_file_range",
+)  # fmt: skip
+"""Whatever can change something on a disk."""
+
+
+def every_call(step: Callable[[str], None]) -> None:
+    """Make each call that changes a disk a step, in this process and for good."""
+
+    def counted(module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            if name != "open" or int(str(arguments[1])) & os.O_CREAT:
+                step(name)
+            return real(*arguments, **options)
+
+        setattr(module, name, call)
+
+    for name in CALLS:
+        counted(os, name)
+    counted(kernel, "rename")
+
+
+def crash(action: Callable[[], object], at: int, calls: bool = False) -> bool:
+    """Do it in a child that is killed before its step of this number; whether it came so far.
+
+    With ``calls`` every single call that changes a disk is a step.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads do not matter here
         child = os.fork()
@@ -98,7 +127,10 @@ def crash(action: Callable[[], object], at: int) -> bool:
                 os.kill(os.getpid(), signal.SIGKILL)
             left[0] -= 1
 
-        journal.step = step
+        if calls:
+            every_call(step)
+        else:
+            journal.step = step
         status = 1
         try:
             action()
@@ -178,6 +210,46 @@ def test_an_undo_that_is_killed_anywhere_is_completed(target: Path) -> None:
         if not killed:
             break
     assert at > 50
+
+
+STRIDE = int(os.environ.get("PODBOT_CRASH_STRIDE", "9"))
+"""Every call would take minutes: each run of the tests tries some, and 1 tries all."""
+
+
+@HARD
+def test_a_kill_between_any_two_calls_is_healed(target: Path) -> None:
+    before = look(target)
+    changes, seen = worked_on(target, WORK)
+    layer = layer_of(changes)
+
+    for at in range(0, 5000, STRIDE):
+        killed = crash(lambda: apply(capture(layer), allow_flagged=True), at, calls=True)
+        recover()
+        if any(own.is_active for own in journal.of_layer(layer.id)):
+            assert look(target)["paths"] == seen["paths"], at
+            assert nothing_left_in(target)
+            crash(lambda: undo(layer.id), at, calls=True)
+            recover()
+            if any(own.is_active for own in journal.of_layer(layer.id)):
+                undo(layer.id)
+        assert look(target) == before, at
+        assert nothing_left_in(target)
+        forget(layer.id)
+        if not killed:
+            break
+    apply(capture(layer), allow_flagged=True)
+    for at in range(0, 5000, STRIDE):
+        killed = crash(lambda: undo(layer.id), at, calls=True)
+        recover()
+        if any(own.is_active for own in journal.of_layer(layer.id)):
+            assert look(target)["paths"] == seen["paths"], at
+            continue
+        assert look(target) == before, at
+        assert nothing_left_in(target)
+        if not killed:
+            break
+        forget(layer.id)
+        apply(capture(layer), allow_flagged=True)
 
 
 @pytest.mark.parametrize("first", [8, 25, 45, 60])

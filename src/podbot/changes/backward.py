@@ -127,7 +127,7 @@ class _Backward:
 
     def _thing_back(self, move: Move, spot: Spot, was: State) -> None:
         there = placing.facts_of(*spot.place)
-        is_back = there is not None and placing.is_same_object(there, was)  # or never went
+        is_back = there is not None and self._is_original(move, there)  # or never went
         if not is_back and self._is_copy_back(move, there, was):
             self._site.note_brought(move, spot)
             is_back = True
@@ -135,15 +135,17 @@ class _Backward:
             self._clean(move, spot)
             return
         if there is not None and not self._is_ours(move, spot.place, there):
-            self._stow(move, spot, was)
+            self._stow(move, spot)
             raise _LeftError(f"it was changed or put there since, and stays{self._kept_as(move)}")
-        self._old_to_temp(move, spot, was)
+        self._old_to_temp(move, spot)
         if there is None:
             journal.step("put back")
             placing.put(spot.staged, spot.place)
             self._clean(move, spot)
         else:
             self._swap_back(move, spot)
+            if self._applied is None:
+                self._clean(move, spot)
         if self._site.is_far(move):
             self._site.note_brought(move, spot)
 
@@ -155,15 +157,15 @@ class _Backward:
         is_new = after is not None and placing.is_same_object(there, after)
         return not is_new and _looks_like(there, was) and self._site.has_kept(move)
 
-    def _old_to_temp(self, move: Move, spot: Spot, was: State) -> None:
+    def _old_to_temp(self, move: Move, spot: Spot) -> None:
         """Bring the old thing beside its place, from wherever it is."""
         staged = placing.facts_of(*spot.staged)
-        if staged is not None and placing.is_same_object(staged, was):
+        if staged is not None and self._is_original(move, staged):
             return
         set_aside = (spot.temp_folder, placing.aside(spot.temp))
         if not self._site.has_kept(move):
             facts = placing.facts_of(*set_aside)
-            if facts is None or not placing.is_same_object(facts, was):
+            if facts is None or not self._is_original(move, facts):
                 raise _LeftError("what was there before is neither here nor in the store")
             self._remove_staged(spot, staged)
             journal.step("bring back")
@@ -197,15 +199,15 @@ class _Backward:
         if swapped:
             placing.swap(spot.folder, spot.temp, spot.name)
         if move.was is not None and move.was.type is not FileType.FOLDER:
-            self._stow(move, spot, move.was)
+            self._stow(move, spot)
         raise _LeftError(f"it was changed or filled since, and stays{self._kept_as(move)}")
 
-    def _stow(self, move: Move, spot: Spot, was: State) -> None:
+    def _stow(self, move: Move, spot: Spot) -> None:
         """Carry the old thing into the store, where it waits for whoever wants it back."""
         staged = placing.facts_of(*spot.staged)
         if staged is None:
             return
-        if placing.is_same_object(staged, was) and self._site.keep(move, spot):
+        if self._is_original(move, staged) and self._site.keep(move, spot):
             return
         if self._site.has_kept(move):
             os.unlink(spot.temp, dir_fd=spot.temp_folder)  # the store has it, and this is a copy
@@ -279,6 +281,14 @@ class _Backward:
 
     # What is whose
 
+    def _is_original(self, move: Move, facts: os.stat_result) -> bool:
+        """Whether this is the very thing that was there before, not a copy of it."""
+        if move.was is None or move.was.type is FileType.FOLDER:
+            return False  # folders are not kept, but made again
+        if self._applied is not None and self._site.is_far(move):
+            return False  # gone since its copy is in the store; its inode may be another's now
+        return placing.is_same_object(facts, move.was)
+
     def _is_ours(self, move: Move, thing: Named, facts: os.stat_result | None = None) -> bool:
         """Whether this is what the plan put there, and nobody changed it since."""
         facts = facts or placing.facts_of(*thing)
@@ -322,7 +332,7 @@ class _Backward:
             if facts is None:
                 continue
             there = placing.facts_of(*spot.place)
-            is_old = move.was is not None and placing.is_same_object(facts, move.was)
+            is_old = self._is_original(move, facts)
             if is_old and (there is None or there.st_ino != facts.st_ino):
                 continue
             journal.step("remove what was staged")

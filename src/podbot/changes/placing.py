@@ -82,15 +82,18 @@ def put(thing: Named, to: Named) -> None:
 
 def _put_slowly(thing: Named, to: Named) -> None:
     """For file systems without NOREPLACE: a second name never replaces anything either."""
-    if facts_of(*to) is not None:
+    there, facts = facts_of(*to), os.stat(thing[1], dir_fd=thing[0], follow_symlinks=False)
+    if there is None:
+        try:
+            os.link(thing[1], to[1], src_dir_fd=thing[0], dst_dir_fd=to[0], follow_symlinks=False)
+        except FileExistsError:
+            raise
+        except OSError:  # a folder, or no links here
+            os.rename(thing[1], to[1], src_dir_fd=thing[0], dst_dir_fd=to[0])
+            return
+    elif (there.st_dev, there.st_ino) != (facts.st_dev, facts.st_ino):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), to[1])
-    try:
-        os.link(thing[1], to[1], src_dir_fd=thing[0], dst_dir_fd=to[0], follow_symlinks=False)
-    except FileExistsError:
-        raise
-    except OSError:  # a folder, or no links here
-        os.rename(thing[1], to[1], src_dir_fd=thing[0], dst_dir_fd=to[0])
-        return
+    # Else both are names of it already: an interrupted attempt got this far.
     os.unlink(thing[1], dir_fd=thing[0])
 
 
@@ -119,6 +122,9 @@ def _swap_slowly(folder: int, name: str, other: str) -> None:
         put((folder, name), (folder, other))
         os.mkdir(name, 0o700, dir_fd=folder)
         return
+    left, thing = facts_of(folder, aside(name)), facts_of(folder, name)
+    if left is not None and left.st_ino in (facts.st_ino, thing and thing.st_ino):
+        os.unlink(aside(name), dir_fd=folder)  # a second name, left by an interrupted attempt
     put((folder, other), (folder, aside(name)))
     try:
         put((folder, name), (folder, other))
