@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,12 +22,12 @@ from hypothesis import strategies as some
 from test_capture import changes_of
 from trees import Edit, look, nothing_left_in, plant, worked_on
 
-from podbot.changes import renames
+from podbot.changes import drift, renames
 from podbot.changes.apply import OnConflict, apply
 from podbot.changes.capture import capture
 from podbot.changes.diff import diff
 from podbot.changes.drift import conflicts
-from podbot.changes.model import ChangeKind, ChangeSet, FileType
+from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.changes.undo import undo
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox.overlay import layers
@@ -500,6 +502,54 @@ def test_what_appeared_in_a_folder_after_the_review_is_never_removed(
         assert (target / "other").read_text() == "y\n"
 
     assert (target / "goes/mine").read_text() == (target / "turns/mine").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("on_conflict", ["stop", "skip", "overwrite"])
+def test_what_changes_after_the_look_at_conflicts_is_seen_when_planning(
+    target: Path, drifted: ChangeSet, on_conflict: OnConflict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every change is compared with what the reviewer saw, whatever drift says of it."""
+    (target / "free").write_text("outside\n")
+    (target / "elsewhere").mkdir()
+    changes, _ = worked_on(target, "mv elsewhere/../edited moved; echo x > elsewhere/x")
+    changes = renames.detect(changes)
+    assert ChangeKind.RENAMED in {change.kind for change in changes}
+    (target / "edited").write_text("later\n")
+    (target / "elsewhere").rmdir()
+    before = contents(target)
+    monkeypatch.setattr(drift, "conflicts", lambda _: ())
+
+    try:
+        applied = apply(changes, on_conflict=on_conflict)
+    except ChangesError as error:
+        assert on_conflict == "stop" and error.kind is Kind.CONFLICT
+        assert "edited" in error.message and "elsewhere" in error.message
+        assert contents(target) == before
+        return
+    assert "elsewhere/x" in {change.path for change, _ in applied.skipped}
+    overwritten = on_conflict == "overwrite"
+    assert ("moved" in {change.path for change in applied.changed}) == overwritten
+    assert ("edited" in contents(target)) != overwritten
+    if applied.id:
+        undo(applied.id)
+    assert contents(target) == before
+
+
+def test_contents_need_not_be_files(target: Path) -> None:
+    changes, _ = worked_on(target, "echo x > x; echo yy > y")
+
+    class InMemory:
+        def open_old(self, change: Change) -> BinaryIO:
+            raise FileNotFoundError(change.path)
+
+        def open_new(self, change: Change) -> BinaryIO:
+            return io.BytesIO({"x": b"x\n", "y": b"y"}[change.path])
+
+    apply(replace(changes, contents=InMemory()), only=["x"])
+    assert (target / "x").read_text() == "x\n"
+    with pytest.raises(ChangesError) as caught:
+        apply(replace(changes, contents=InMemory()), only=["y"])
+    assert caught.value.kind is Kind.CONFLICT
 
 
 def test_what_changed_between_review_and_apply_is_a_conflict(target: Path) -> None:

@@ -311,6 +311,42 @@ def test_a_temporary_name_someone_took_is_left_to_him(
     assert nothing_left_in(target)
 
 
+@pytest.mark.parametrize("step", ["swap back", "take away", "change attributes back"])
+def test_what_is_changed_in_the_middle_of_an_undo_stays(target: Path, step: str) -> None:
+    fill(target / "dir")
+    changes, _ = worked_on(target, WORK)
+    applied = apply(changes)
+    path = target / {"swap back": "dir/edited", "take away": "dir/hard"}.get(step, "dir/moded")
+
+    with before_first(step, lambda: become_file(path)):
+        if step == "change attributes back":
+            undo(applied.id)  # it was looked at, and a handle on the old one kept
+        else:
+            with pytest.raises(ChangesError) as caught:
+                undo(applied.id)
+            assert f"{path}: " in caught.value.message
+
+    assert path.read_text() == "theirs\n"
+    assert (target / "dir/folder/in").read_text() == "in\n"
+    assert nothing_left_in(target)
+
+
+def test_a_target_that_is_gone_is_told_and_what_was_kept_stays(target: Path) -> None:
+    inner = target / "inner"
+    inner.mkdir()
+    fill(inner / "dir")
+    changes, _ = worked_on(inner, WORK)
+    applied = apply(changes)
+    shutil.rmtree(inner)
+
+    with pytest.raises(ChangesError) as caught:
+        undo(applied.id)
+
+    assert caught.value.kind is Kind.UNDO_REFUSED
+    kept = [path for path in (Path(applied.journal) / "kept").iterdir() if path.is_file()]
+    assert "edited\n" in {path.read_text() for path in kept}
+
+
 def test_names_like_ours_made_inside_are_ordinary_names(target: Path) -> None:
     changes, seen = worked_on(target, "echo x > .podbot-x; mkdir .podbot-y; echo z > .podbot-y/z")
 
