@@ -912,6 +912,25 @@ def test_what_an_agent_did_in_a_sandbox_is_judged(target: Path) -> None:
     assert by_path(found, WHEN_USED) == {"Makefile"}
 
 
+def test_detours_that_a_sandbox_took_are_judged(target: Path) -> None:
+    git(target, "[core]\n\thooksPath = tools/hooks\n")
+    for name in ("tools/hooks", "src", "other/hooks"):
+        (target / name).mkdir(parents=True)
+    script = """
+        rm -r tools; ln -s other tools
+        chmod 777 . .git/hooks src
+        chmod 755 other
+    """
+    with OverlaySandbox(target) as sandbox:
+        assert sandbox.exec(["bash", "-ec", script]).ok
+    assert sandbox.layer is not None
+
+    found = flags(capture(sandbox.layer))
+
+    assert by_path(found, BY_ITSELF) == {"", "tools", ".git/hooks"}
+    assert by_path(found, WHEN_USED) == {"src"}
+
+
 def by_path(found: tuple[Flag, ...], level: Level) -> set[str]:
     return {flag.change.path for flag in found if flag.level is level}
 
