@@ -734,6 +734,29 @@ def test_whatever_reading_one_layer_raises_the_others_are_listed(
         assert kind == "io" and "cannot be read: " in message and "\x1b" not in message
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"targets": ["\ud800"]}, {"targets": "abc"}, {"created": float("nan")}, {"method": "copy"},
+     "[" * 100_000],
+)  # fmt: skip
+def test_a_layer_whose_notes_make_no_sense_hides_no_other(
+    project: Path, capsys: Captured, wrong: dict[str, object] | str
+) -> None:
+    good, bad = ran(project, "echo 1 > one"), ran(project, "echo 2 > two")
+    records.remove(bad)
+    layer = layers.get(bad)
+    assert layer is not None
+    notes = layer.path / layers.META
+    known = json.loads(notes.read_text())
+    notes.write_text(wrong if isinstance(wrong, str) else json.dumps({**known, **wrong}))
+
+    shown = text(capsys, "list")
+
+    assert "  1        2 B  " in next(x for x in shown.splitlines() if x.startswith(good))
+    assert good in [run["id"] for run in data(capsys, "list")["runs"]]  # type: ignore[attr-defined]
+    assert main(["changes", "show", bad]) in (0, 2)
+
+
 def test_a_layer_that_breaks_while_it_is_compared_is_named(
     project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ PLAIN = Look()
 def test_a_name_from_inside_stays_on_its_line_and_commands_nothing() -> None:
     assert look.name("a\nb\tc\x1b[2Jd\u202ee\udcff") == "a\\nb\\tc\\x1b[2Jd\\u202ee\\xff"
     assert look.message("one\x07\ntwo") == "one\\x07\ntwo"
+    assert look.message(look.name("a\x1b\\")) == look.name("a\x1b\\") == "a\\x1b\\\\"
     assert look.words(["rm", "-f", "a b\n"]) == "rm -f 'a b\\n'"
 
 
@@ -311,3 +312,9 @@ def test_work_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None
     with Progress("working") as work:
         work.done += 1
     assert capsys.readouterr() == ("", "")
+
+
+def test_times_that_no_clock_shows_are_unknown() -> None:
+    for odd in (float("nan"), float("inf"), 1e300):
+        assert look.moment(odd) == look.UNKNOWN
+    assert look.duration(float("nan")) == look.duration(float("inf")) == look.UNKNOWN

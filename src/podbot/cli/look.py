@@ -6,6 +6,7 @@ module prints nothing itself.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -28,6 +29,7 @@ _CODES: dict[Style, str] = {
     "faint": "2",
 }
 
+UNKNOWN = "?"
 GAP = "  "
 NARROWEST = 8
 """What a column that gives way keeps at least."""
@@ -106,6 +108,8 @@ def size(count: int) -> str:
 
 def duration(seconds: float) -> str:
     """A length of time in its largest unit: ``41 s``, ``3 min``."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
     for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= length:
             return f"{int(seconds // length)} {unit}"
@@ -114,7 +118,10 @@ def duration(seconds: float) -> str:
 
 def moment(seconds: float) -> str:
     """A point in time on the clock of this machine."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    except (ValueError, OverflowError, OSError):  # no clock shows it
+        return UNKNOWN
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

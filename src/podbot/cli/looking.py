@@ -61,7 +61,11 @@ def _amount(entry: Entry) -> Amount:
 def _listed(entry: Entry, amount: Amount) -> dict[str, object]:
     number, size = (None, None) if isinstance(amount, str) else amount
     problem = amount if isinstance(amount, str) else None
-    return {**as_data.entry(entry), "changes_count": number, "size": size, "problem": problem}
+    try:
+        run = as_data.entry(entry)
+    except Exception as error:  # what is noted of the layer makes no sense
+        run, problem = {"id": entry.id}, problem or overview.reason(error)
+    return {**run, "changes_count": number, "size": size, "problem": problem}
 
 
 def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
@@ -75,9 +79,17 @@ def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
         Column("COMMAND", gives_way=True),
     )
     listed = list(zip(entries, amounts, strict=True))
-    lines = look.table(columns, [_row(*pair) for pair in listed], look.look_of(sys.stdout))
+    lines = look.table(columns, [_row_of_any(*pair) for pair in listed], look.look_of(sys.stdout))
     damaged = [(entry.id, amount) for entry, amount in listed if isinstance(amount, str)]
     return lines + [f"{id} cannot be read: {why}" for id, why in damaged]
+
+
+def _row_of_any(entry: Entry, amount: Amount) -> tuple[str, ...]:
+    """A row even for a layer whose own notes make no sense."""
+    try:
+        return _row(entry, amount)
+    except Exception:
+        return (entry.id, look.UNKNOWN, "damaged", look.UNKNOWN, look.UNKNOWN, "", "")
 
 
 def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:

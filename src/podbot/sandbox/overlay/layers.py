@@ -288,7 +288,7 @@ def found() -> list[Layer]:
             continue  # thrown away, and about to be removed
         try:
             layers.append(_read(entry))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # half-made, a template, or not ours: `sweep` looks at those
     return layers
 
@@ -299,7 +299,7 @@ def get(name: str) -> Layer | None:
         return None
     try:
         return _read(place() / name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
