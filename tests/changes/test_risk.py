@@ -717,8 +717,9 @@ def test_modules_that_python_imports_at_every_start_are_flagged(target: Path) ->
     packages = ".venv/lib/python3.11/site-packages"
     (target / packages).mkdir(parents=True)
     (target / packages / "x.pth").write_text(
-        "../../../../src\nimport os, hooked; hooked.go()\nimport sys; __import__('second').go()\n"
+        "import os, hooked; hooked.go()\nimport sys; __import__('second').go()\n"
     )
+    (target / packages / "y.pth").write_text("# places\n../../../../src\n")
     here = str(target)
 
     for path in (f"{packages}/hooked.py", f"{packages}/second/deep.py", "src/hooked/__init__.py"):

@@ -18,6 +18,9 @@ MAX_START_FILES = 60
 """How many start files are read, with those they load."""
 MAX_ENVIRONMENTS = 50
 """How many folders of Python packages are looked at."""
+MAX_PLACES = 50
+MAX_NAMED = 200
+"""How many places and modules of their start files count."""
 
 _OF_SHELLS = [
     ".bashrc",
@@ -100,24 +103,33 @@ def imported_at_start(tops: Iterable[str], packages: Iterable[str]) -> Iterator[
         for folder in islice(iglob(f"{_quoted(top)}/{name}/lib/python*/site-packages"), 4)
     ]
     for folder in islice(dict.fromkeys([*packages, *found]), MAX_ENVIRONMENTS):
-        for name, _ in names_in(folder):
-            if name.endswith(".pth"):
-                yield from _imported_by(folder, name)
+        yield from _imported_from(folder)
 
 
 def _quoted(path: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
-def _imported_by(folder: str, name: str) -> Iterator[Pointer]:
-    text = start_of(f"{folder}/{name}")
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    code = "\n".join(line for line in lines if line.startswith(("import ", "import\t")))
-    modules = [one for many in _IMPORTS.findall(code) for one in re.split(r"[\s,]+", many)]
-    tops = dict.fromkeys(one.partition(".")[0] for one in [*modules, *_CALLED.findall(code)])
-    places = [folder] + [beneath(folder, line.strip()) for line in lines if line not in code]
-    reason = f"Python imports it at every start: {name} on this host says so"
-    for place in places:
-        for module in tops:
+def _imported_from(folder: str) -> Iterator[Pointer]:
+    """What the files ``*.pth`` of one folder import, from there or from the places they add."""
+    places, sayers = [folder], dict[str, str]()
+    for name, _ in names_in(folder):
+        if not name.endswith(".pth") or len(sayers) + len(places) > MAX_NAMED:
+            continue
+        for line in start_of(f"{folder}/{name}").splitlines():
+            if line.startswith(("import ", "import\t")):
+                for module in _modules(line):
+                    sayers.setdefault(module, name)
+            elif line.strip() and not line.startswith("#"):
+                places.append(beneath(folder, line.strip()))
+    for place in dict.fromkeys(places[:MAX_PLACES]):
+        for module, sayer in islice(sayers.items(), MAX_NAMED):
+            reason = f"Python imports it at every start: {sayer} on this host says so"
             yield Pointer(f"{place}/{module}", reason, below=True)
             yield Pointer(f"{place}/{module}.py", reason)
+
+
+def _modules(code: str) -> list[str]:
+    """The outermost names of the modules that a line imports."""
+    imported = [one for many in _IMPORTS.findall(code) for one in re.split(r"[\s,]+", many)]
+    return [one.partition(".")[0] for one in [*imported, *_CALLED.findall(code)]]
