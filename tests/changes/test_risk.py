@@ -623,6 +623,13 @@ def test_links_in_a_circle_do_no_harm(target: Path) -> None:
 # Git's settings and hooks
 
 
+def test_settings_without_end_do_not_hide_the_folder_of_hooks(target: Path) -> None:
+    many = "".join(f"\tx = a/{n}\n" for n in range(20_000))
+    here = git(target, f"[odd]\n{many}[core]\n\thooksPath = checks\n")
+
+    assert level(added("checks/x", target=here)) is BY_ITSELF
+
+
 def test_settings_that_git_includes_are_obeyed(target: Path) -> None:
     here = git(target, '[include]\n\tpath = ../conf/git\n[includeIf "gitdir:/x/"] path = odd\n')
     (target / "conf").mkdir()

@@ -11,12 +11,17 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from podbot.changes.risk_git import is_stored
 from podbot.changes.risk_reading import Pointer, beneath, link_in, links_in, names_in, start_of
 
 MAX_INCLUDED = 50
 """How many setting files are read for one repository."""
+MAX_HOOKS = 100
+"""How many hooks of one folder are looked at."""
+MAX_NAMED = 5_000
+"""How many places the settings of one repository can name; folders of hooks always count."""
 MAX_HOOK = 64 << 10
 """How much of a hook is looked at, in characters."""
 
@@ -70,8 +75,8 @@ def repository_at(top: str, environment: Mapping[str, str]) -> Repository:
             pointers += _hooks_folder(hooks[-1])
         elif setting.section in ("include", "includeif"):
             pointers.append(Pointer(_included(setting), _INCLUDED))
-        else:
-            pointers += _named_by(setting, top)
+        elif len(pointers) < MAX_NAMED:
+            pointers += islice(_named_by(setting, top), MAX_NAMED)
     has_hooks = False
     for folder in dict.fromkeys(hooks):
         if os.path.islink(folder):
@@ -79,7 +84,7 @@ def repository_at(top: str, environment: Mapping[str, str]) -> Repository:
         installed = [name for name, _ in names_in(folder) if not name.endswith(".sample")]
         has_hooks = has_hooks or bool(installed)
         pointers += _linked_hooks(folder)
-        for name in installed:
+        for name in installed[:MAX_HOOKS]:
             pointers += _named_in_hook(folder, name, top)
     return Repository(top, tuple(pointers), has_hooks)
 
