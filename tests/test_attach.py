@@ -318,7 +318,7 @@ def test_a_job_brought_to_the_foreground_gets_the_keys(shell: Screen) -> None:
 
 
 def test_a_loop_of_commands_ends_when_ctrl_c_killed_one(shell: Screen) -> None:
-    shell.type("for i in 1 2 3; do " + typed("sh", "-c", "'echo rea''dy; sleep 99'")[:-1])
+    shell.type("for i in 1 2 3; do " + typed("sh", "-c", "'echo rea''dy; exec sleep 99'")[:-1])
     shell.type("; done; echo over\r")
     shell.see("ready")
     shell.type("\x03")
