@@ -10,6 +10,7 @@ import stat
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -588,6 +589,22 @@ def test_nothing_to_do_leaves_no_journal(target: Path) -> None:
     applied = apply(capture(layer_of(changes)))
 
     assert (applied.id, applied.journal, applied.changed) == ("", "", ())
+
+
+def test_an_apply_that_takes_nothing_leaves_the_one_before_to_undo(target: Path) -> None:
+    (target / "one").write_text("1")
+    (target / "two").write_text("2")
+    changes, _ = worked_on(target, "echo x > one; echo x > two")
+    apply(changes, only=["one"])
+    time.sleep(0.02)
+    (target / "two").write_text("host")
+
+    applied = apply(changes, only=["two"], on_conflict="skip")
+
+    assert (applied.id, applied.changed) == ("", ())
+    assert changes.layer_id is not None
+    undo(changes.layer_id)
+    assert (target / "one").read_text() == "1"
 
 
 def test_an_empty_state_folder_is_all_it_needs(target: Path, tmp_path: Path) -> None:

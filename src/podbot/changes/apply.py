@@ -244,7 +244,8 @@ class _Application:
             if change.target not in trees
         ]
         skipped = (*planned.skipped, *planned.conflicts, *unreachable)
-        if not planned.moves and not planned.folders:
+        if not planned.moves and not (planned.folders and planned.changed):
+            # Times of folders alone are no change, and nothing that one would want to undo.
             return Applied("", "", planned.changed, skipped)
         plan = Plan(
             journal.new_token(own),

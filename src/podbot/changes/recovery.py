@@ -22,6 +22,7 @@ from podbot.changes.moves import Folder, Move, Plan, as_data, of_data, state_of
 from podbot.changes.site import Site
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError
+from podbot.sandbox.overlay import layers
 
 Entry = Move | Folder
 
@@ -38,7 +39,7 @@ def heal() -> list[str]:
     """The same for whoever holds the lock."""
     told: list[str] = []
     for each in journal.found():
-        if not each.planned:
+        if not each.planned or _is_over(each):
             each.remove()
         elif not each.marked(journal.UNDONE):
             try:
@@ -46,6 +47,11 @@ def heal() -> list[str]:
             except (ChangesError, OSError) as error:
                 told.append(f"{each.id} cannot be healed: {error}")
     return told
+
+
+def _is_over(own: Journal) -> bool:
+    """Whether nobody can want it any more: undone, and its changes are gone."""
+    return own.marked(journal.UNDONE) and layers.get(own.layer_id) is None
 
 
 def _healed(own: Journal) -> list[str]:

@@ -405,7 +405,10 @@ def main() -> None:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # one lock a sandbox
     os.chdir("/")
-    zygote = Zygote(control, int(sys.argv[2]), files)
+    try:
+        zygote = Zygote(control, int(sys.argv[2]), files)
+    except ProcessLookupError:
+        os._exit(0)  # the owner has gone already, as one that was only asked for nonsense does
     # What is loaded now is shared by all guests: keep the collector from touching it.
     gc.collect()
     gc.freeze()
