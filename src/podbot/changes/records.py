@@ -406,7 +406,9 @@ def check_name(name: str) -> None:
         reason = f"it must have 1 to {MAX_NAME} characters"
     elif not name.isprintable() or name != name.strip():
         reason = "it holds control characters, or spaces at an end"
-    elif name == LAST or re.fullmatch(_LIKE_AN_ID, name):
+    elif name == LAST:
+        reason = "it means the latest run"
+    elif re.fullmatch(_LIKE_AN_ID, name):
         reason = "it looks like an id"
     elif name.startswith("-") or "/" in name:
         reason = "it looks like an option or a path"

@@ -113,7 +113,7 @@ def _latest(name: str) -> Journal:
     raise ChangesError(
         f"nothing that was applied from {name!r} is left to undo",
         kind=Kind.NOTHING_TO_UNDO,
-        remedy="`podbot changes list` says what was applied",
+        remedy="`podbot changes show` says what was applied from a run",
     )
 
 

@@ -87,7 +87,7 @@ def apply(
 _REMEDIES = {
     Kind.FLAGGED: "decide on each: podbot changes pick {id}\n"
     "          or allow by path: podbot changes apply {id} --allow-flagged PATH",
-    Kind.CONFLICT: "see both sides: podbot changes show {id}\n"
+    Kind.CONFLICT: "see both sides: podbot changes show {id}, podbot changes diff {id}\n"
     "          then: podbot changes apply {id} --on-conflict skip (or overwrite), or pick {id}",
 }
 

@@ -227,7 +227,7 @@ def heading(entry: Entry, look_: Look) -> list[str]:
             ("sandbox", f"{look.name(record.backend)}, network {look.name(record.network)}")
         )
         open_ = [each for each in record.guarantees if not each.enforced]
-        rows += [("not kept", f"{look.name(each.name)}: {look.text(each.by)}") for each in open_]
+        rows += [("gap", f"{look.name(each.name)}: {look.text(each.by)}") for each in open_]
         rows += [("note", look.text(note)) for note in record.notes]
     return [f"{look_.paint(look.padded(word, 8), 'title')} {text}" for word, text in rows]
 

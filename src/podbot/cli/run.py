@@ -93,6 +93,8 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         gc.enable()
     if outcome.problem is not None:
         said.problem(outcome.problem)
+    elif outcome.timed_out:
+        said.problem(f"ended after {options.timeout:g} s: it ran out of time")
     code = finish(outcome, options.decision, options.json)
     if outcome.problem is not None and code == 0:
         return PODBOT_FAILED  # the command thinks that its output was written
