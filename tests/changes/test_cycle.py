@@ -206,4 +206,6 @@ def test_apply_gives_what_the_sandbox_saw_and_undo_what_was_there(
 def test_the_same_for_a_layer_that_is_a_copy(before: list[Any], inside: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "needed", lambda targets: "the test wants it")
-        cycle([step for step in before if step[0] not in ("pipe", "name")], inside)
+        # Not what a copy leaves out, nor what cannot be read and so not be copied.
+        copied = [step for step in before if step[0] not in ("pipe", "name") and step[-1] != 0]
+        cycle(copied, inside)

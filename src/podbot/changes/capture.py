@@ -434,7 +434,19 @@ class _Capture:
                     if not ours:
                         return True
         except OSError:
-            return False  # what cannot be read cannot be said to be the same
+            return self._was_applied(path, old, new)
+
+    def _was_applied(self, path: str, old: State, new: State) -> bool:
+        """Of a file that cannot be read: whether it is what podbot made of this very one.
+
+        What cannot be read cannot be said to be the same otherwise.
+        """
+        try:
+            noted = os.stat(self._layer.path / drift.KNOWN).st_mtime_ns
+        except OSError:
+            return False
+        known = drift.known(self._layer).get(f"{self.target}/{path}")
+        return known == old.identity and new.looks_like(old) and new.ctime_ns < noted
 
     # Contents
 
