@@ -1108,6 +1108,17 @@ def test_picked_as_data_keeps_the_talk_on_stderr(
     assert [each["path"] for each in found["applied"]] == ["new", "new/file"]  # type: ignore[attr-defined]
 
 
+def test_picking_nothing_is_data_too(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(project, EDITS)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("q\n"))
+
+    found = data(capsys, "pick", "last", code=1)
+
+    assert (found["application"], found["applied"]) == (None, [])
+
+
 def test_only_some_paths_can_be_picked_from(
     project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

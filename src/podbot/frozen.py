@@ -47,7 +47,7 @@ def _field(
         given["default"] = default
     if default_factory is not None:
         given["default_factory"] = default_factory
-    return dataclasses.field(**given)  # type: ignore[call-overload]
+    return dataclasses.field(**given)  # type: ignore[call-overload]  # whatever was given
 
 
 def _dataclass(
@@ -114,7 +114,8 @@ def _real(cls: type, frozen: bool, slots: bool, more: dict[str, object]) -> type
         default = cls.__dict__.get(name)
         if isinstance(default, _Default):
             setattr(cls, name, _as_real(default))
-    made: type = dataclasses.dataclass(frozen=frozen, slots=slots, **more)(cls)  # type: ignore[call-overload]
+    given: dict[str, object] = {"frozen": frozen, "slots": slots, **more}
+    made: type = dataclasses.dataclass(**given)(cls)  # type: ignore[call-overload]  # likewise
     return made
 
 
@@ -190,7 +191,7 @@ class _Facts:
 
 
 def _names(self: object) -> tuple[str, ...]:
-    names: tuple[str, ...] = type(self).__match_args__  # type: ignore[attr-defined]
+    names: tuple[str, ...] = type(self).__match_args__  # type: ignore[attr-defined]  # `_made` sets it
     return names
 
 

@@ -303,3 +303,20 @@ def test_an_undo_that_fails_half_way_is_completed_by_the_next(
 
     assert look(target) == before
     assert nothing_left_in(target)
+
+
+def test_a_layer_does_not_go_under_the_hands_of_an_apply(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, _ = worked_on(target, "echo x > x")
+    assert changes.layer_id is not None
+    layer = layers.get(changes.layer_id)
+    monkeypatch.setattr(journal, "LOCK_WAIT", 0.05)
+
+    with journal.locked(), pytest.raises(ChangesError) as caught:
+        forget(changes.layer_id, layer)
+
+    assert caught.value.kind is Kind.IN_USE
+    assert layers.get(changes.layer_id) == layer
+    forget(changes.layer_id, layer)
+    assert layers.get(changes.layer_id) is None

@@ -27,13 +27,11 @@ from podbot.changes.moves import Move, Plan
 from podbot.changes.planning import Draft, Key, Partial, Request, draft
 from podbot.changes.select import select
 from podbot.changes.site import Site
-from podbot.changes.text import shown_name
+from podbot.changes.text import listed, shown_name
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
 
 OnConflict = Literal["stop", "skip", "overwrite"]
-LISTED = 20
-"""How many paths an error names."""
 _NEVER = (ConflictKind.HIDDEN, ConflictKind.BLOCKED)
 
 
@@ -108,17 +106,10 @@ def _check_flags(chosen: ChangeSet, allowed: bool | Collection[str]) -> None:
     ]
     if stopping:
         raise ChangesError(
-            f"this would run by itself once applied:\n{_listed(stopping)}",
+            f"this would run by itself once applied:\n{listed(stopping)}",
             kind=Kind.FLAGGED,
             remedy="look at it, then allow these paths (allow_flagged=…) or leave them out",
         )
-
-
-def _listed(lines: Sequence[str]) -> str:
-    shown = [f"  {line}" for line in lines[:LISTED]]
-    if len(lines) > LISTED:
-        shown.append(f"  … and {len(lines) - LISTED} more")
-    return "\n".join(shown)
 
 
 class _Application:
@@ -329,7 +320,7 @@ def _is_full(error: BaseException) -> bool:
 def _conflict_error(found: Iterable[tuple[Change, str]]) -> ChangesError:
     lines = [f"{shown_name(change.path or '.')}: {message}" for change, message in found]
     return ChangesError(
-        f"the host and the sandbox do not agree:\n{_listed(lines)}",
+        f"the host and the sandbox do not agree:\n{listed(lines)}",
         kind=Kind.CONFLICT,
         remedy="look at both sides, then leave these out (on_conflict='skip') or let the sandbox"
         " win (on_conflict='overwrite')",
@@ -340,7 +331,7 @@ def _failure(error: BaseException, outcome: Outcome) -> ChangesError | None:
     """What to raise for an error that was met half-way; None to raise that itself."""
     after = "nothing is changed"
     if outcome.left or outcome.failed:
-        after = f"not all could be taken back:\n{_listed([*outcome.left, *outcome.failed])}"
+        after = f"not all could be taken back:\n{listed([*outcome.left, *outcome.failed])}"
     if isinstance(error, MovedOnError):
         return ChangesError(
             f"{error}; {after}", kind=Kind.CONFLICT, remedy="look at the changes again"

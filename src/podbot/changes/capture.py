@@ -310,8 +310,7 @@ class _Capture:
                 change = changed.get(name)
                 if change is None:
                     continue
-                linked = there is not None and change.old is not None
-                if linked and first not in changed and change.old.inode == there.inode:  # type: ignore[union-attr]  # both are there: said by `linked`
+                if first not in changed and _is_linked(there, change.old):
                     del changed[name]
                 else:
                     changed[name] = Change(
@@ -481,6 +480,11 @@ class _LayerContents:
 
     def open_new(self, change: Change) -> BinaryIO:
         return self._parts[change.target].open_new(change.path)
+
+
+def _is_linked(one: State | None, other: State | None) -> bool:
+    """Whether two host paths are names of one file."""
+    return one is not None and other is not None and one.inode == other.inode
 
 
 def _kind(old: State | None, new: State) -> ChangeKind | None:

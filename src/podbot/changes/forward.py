@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from podbot.changes import journal, placing
 from podbot.changes.model import FileType, State
-from podbot.changes.moves import Folder, Move, state_of
+from podbot.changes.moves import Folder, Move
 from podbot.changes.site import Site, Spot
 from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
@@ -246,7 +246,7 @@ class _Forward:
         journal.step("finish a folder")
         place = placing.by_handle(fd)
         _finish(place, have, note)
-        state = state_of(os.fstat(fd), None, placing.xattrs(place))
+        state = State.of(os.fstat(fd), None, placing.xattrs(place))
         if number is not None:
             self._result.after[number] = state
         return state
@@ -272,7 +272,7 @@ class _Forward:
             return None
         if facts is None or move.new is None or (facts.st_dev, facts.st_ino) != made:
             raise self._moved_on(move)
-        return state_of(facts, move.new.link, move.new.xattrs)
+        return State.of(facts, move.new.link, move.new.xattrs)
 
 
 LOOK, CHANGE = os.R_OK | os.X_OK, os.R_OK | os.W_OK | os.X_OK

@@ -8,6 +8,7 @@ folder (the old side) and from the layer (the new side). Nothing here decides or
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -71,6 +72,27 @@ class State:
     link: str | None = None
     rdev: int = 0
     xattrs: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def of(
+        cls, facts: os.stat_result, link: str | None, xattrs: tuple[tuple[str, bytes], ...]
+    ) -> State:
+        """What `lstat` says, with the rest that is known of the path."""
+        return cls(
+            TYPES[stat.S_IFMT(facts.st_mode)],
+            stat.S_IMODE(facts.st_mode),
+            facts.st_uid,
+            facts.st_gid,
+            facts.st_size,
+            facts.st_mtime_ns,
+            facts.st_ctime_ns,
+            facts.st_dev,
+            facts.st_ino,
+            facts.st_nlink,
+            link,
+            facts.st_rdev,
+            xattrs,
+        )
 
     @property
     def executable(self) -> bool:

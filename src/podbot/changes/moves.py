@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from podbot.changes.model import TYPES, FileType, State
+from podbot.changes.model import FileType, State
 
 Data = list[Any]
 """A state as JSON holds it."""
@@ -157,24 +155,3 @@ def of_data(data: Data | None) -> State | None:
     rest[0] = _TYPES[rest[0]]
     rest.append(tuple([(name, base64.b64decode(value)) for name, value in xattrs]))
     return State(*rest)
-
-
-def state_of(
-    facts: os.stat_result, link: str | None, xattrs: tuple[tuple[str, bytes], ...]
-) -> State:
-    """A state from what `lstat` says, where the rest is known already."""
-    return State(
-        TYPES[stat.S_IFMT(facts.st_mode)],
-        stat.S_IMODE(facts.st_mode),
-        facts.st_uid,
-        facts.st_gid,
-        facts.st_size,
-        facts.st_mtime_ns,
-        facts.st_ctime_ns,
-        facts.st_dev,
-        facts.st_ino,
-        facts.st_nlink,
-        link,
-        facts.st_rdev,
-        xattrs,
-    )

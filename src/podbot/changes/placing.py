@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from podbot.changes.model import TYPES, FileType, State
-from podbot.changes.moves import state_of
 from podbot.changes.tree import is_kept_xattr
 from podbot.sandbox.overlay import kernel
 
@@ -197,7 +196,7 @@ def copy(thing: Named, to: Named) -> None:
         link = None
         if stat.S_ISLNK(facts.st_mode):
             link = os.readlink(name, dir_fd=folder)
-        want = state_of(facts, link, () if link is not None else xattrs(by_handle(fd)))
+        want = State.of(facts, link, () if link is not None else xattrs(by_handle(fd)))
     if want.type is FileType.FILE:
         source = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb", buffering=0)
         with source:

@@ -18,7 +18,7 @@ from podbot.changes.backward import Applied, Outcome, take_back
 from podbot.changes.forward import LOOK, Result, open_up
 from podbot.changes.journal import Journal
 from podbot.changes.model import FileType, Identity, State
-from podbot.changes.moves import Folder, Move, Plan, as_data, of_data, state_of
+from podbot.changes.moves import Folder, Move, Plan, as_data, of_data
 from podbot.changes.site import Site
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError
@@ -182,11 +182,12 @@ def note_done(own: Journal, result: Result) -> None:
 def result_of(own: Journal) -> Result:
     """What was noted with the end mark; raises `ChangesError` if it cannot be read."""
     facts = own.facts(journal.DONE)
+    if not isinstance(facts, dict):
+        raise own.broken(ValueError("its end mark holds nothing"))
     try:
-        assert isinstance(facts, dict)  # noqa: S101 - written by us, below a folder that is ours
         after = {int(number): of_data(state) for number, state in facts["after"]}
         return Result(after, [of_data(state) for state in facts["folders"]])
-    except (AssertionError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise own.broken(error) from None
 
 
@@ -212,7 +213,7 @@ def note_links(own: Journal, site: Site, linked: Iterable[tuple[int, str, State]
         if move.was is not None and move.was.links > 1 and move.was.type is FileType.FILE:
             facts = site.kept_facts(move)
             if facts is not None and placing.is_same(facts, move.was):
-                now = state_of(facts, None, ())
+                now = State.of(facts, None, ())
                 pairs.append((move.was.identity, now.identity))
     if pairs:
         journal.note_touched(pairs, own)
@@ -266,7 +267,7 @@ def _linked(site: Site) -> list[tuple[Entry, State]]:
 def _now(site: Site, entry: Entry) -> State | None:
     with suppress(OSError):
         facts = site.tree(entry).facts(entry.path)
-        return None if facts is None else state_of(facts, None, ())
+        return None if facts is None else State.of(facts, None, ())
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from podbot.sandbox.channel import visible
 
@@ -97,6 +97,18 @@ def shown_lines(lines: Iterable[bytes]) -> Iterator[str]:
 
 def _is_plain(text: str) -> bool:
     return text.isprintable() and (text.isascii() or not _UNSEEN.search(text))
+
+
+LISTED = 20
+"""How many lines of a list an error names before it only counts."""
+
+
+def listed(lines: Sequence[str]) -> str:
+    """Lines for the message of an error, each indented."""
+    shown_ones = [f"  {line}" for line in lines[:LISTED]]
+    if len(lines) > LISTED:
+        shown_ones.append(f"  … and {len(lines) - LISTED} more")
+    return "\n".join(shown_ones)
 
 
 def _by_number(match: re.Match[str]) -> str:

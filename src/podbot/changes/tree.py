@@ -14,7 +14,7 @@ from collections import OrderedDict
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from podbot.changes.model import TYPES, FileType, State
+from podbot.changes.model import State
 from podbot.sandbox.overlay import kernel
 
 MAX_FOLDERS = 64
@@ -124,26 +124,11 @@ class Tree:
 
     def state_of(self, path: str, facts: os.stat_result) -> State:
         """The same for a path whose `lstat` is known."""
-        kind = TYPES[stat.S_IFMT(facts.st_mode)]
         link = None
-        if kind is FileType.LINK:
+        if stat.S_ISLNK(facts.st_mode):
             folder, name = self.parent(path)
             link = os.readlink(name, dir_fd=folder)
-        return State(
-            kind,
-            stat.S_IMODE(facts.st_mode),
-            facts.st_uid,
-            facts.st_gid,
-            facts.st_size,
-            facts.st_mtime_ns,
-            facts.st_ctime_ns,
-            facts.st_dev,
-            facts.st_ino,
-            facts.st_nlink,
-            link,
-            facts.st_rdev,
-            self.xattrs(path),
-        )
+        return State.of(facts, link, self.xattrs(path))
 
     def names(self, path: str) -> list[str]:
         """What is in a folder, unsorted."""

@@ -17,11 +17,9 @@ from podbot.changes.journal import Journal
 from podbot.changes.model import FileType, Identity, State
 from podbot.changes.moves import Folder, Move
 from podbot.changes.site import Site
-from podbot.changes.text import shown_name
+from podbot.changes.text import listed, shown_name
 from podbot.errors import ChangesError, Kind
-
-LISTED = 20
-"""How many paths an error names."""
+from podbot.sandbox.overlay.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def undo(journal_or_layer_id: str) -> Undone:
             outcome = recovery.undo_on(own, site, result)
     if outcome.left or outcome.failed:
         raise ChangesError(
-            f"not all could be undone:\n{_listed([*outcome.left, *outcome.failed])}",
+            f"not all could be undone:\n{listed([*outcome.left, *outcome.failed])}",
             kind=Kind.APPLY_FAILED,
             remedy="put it right; what failed is tried again by the next apply or undo",
         )
@@ -93,10 +91,15 @@ def applications(layer_id: str) -> list[Application]:
     return found
 
 
-def forget(layer_id: str) -> None:
-    """Remove the journals of a layer and all they kept: what was applied is applied for good."""
+def forget(layer_id: str, layer: Layer | None = None) -> None:
+    """Remove the journals of a layer and all they kept: what was applied is applied for good.
+
+    ``layer`` goes too, and not under the hands of an apply that reads from it.
+    """
     with journal.locked():
         recovery.heal()
+        if layer is not None:
+            layer.discard()
         for own in journal.of_layer(layer_id):
             if own.marked(journal.UNDONE) or (
                 own.marked(journal.DONE) and not own.marked(journal.UNDOING)
@@ -115,13 +118,6 @@ def _latest(name: str) -> Journal:
         kind=Kind.NOTHING_TO_UNDO,
         remedy="`podbot changes show` says what was applied from a run",
     )
-
-
-def _listed(lines: list[str]) -> str:
-    shown = [f"  {line}" for line in lines[:LISTED]]
-    if len(lines) > LISTED:
-        shown.append(f"  … and {len(lines) - LISTED} more")
-    return "\n".join(shown)
 
 
 class _Check:
@@ -146,7 +142,7 @@ class _Check:
         found = [f"{shown_name(self._plan.where(entry))}: {reason}" for entry, reason in entries]
         if found:
             raise ChangesError(
-                f"the host moved on since these changes were applied:\n{_listed(found)}",
+                f"the host moved on since these changes were applied:\n{listed(found)}",
                 kind=Kind.UNDO_REFUSED,
                 remedy="undo what was done to them since, or go on by hand",
             )

@@ -135,10 +135,8 @@ def discard(entry: Entry) -> None:
     from podbot.changes import records, undo
 
     refuse_live(entry, "discarded")
-    if entry.layer is not None:
-        with Progress("removing"):
-            entry.layer.discard()
-    undo.forget(entry.id)
+    with Progress("removing"):
+        undo.forget(entry.id, entry.layer)
     records.remove(entry.id)
 
 

@@ -49,6 +49,8 @@ def pick(arguments: argparse.Namespace) -> int:
         raise
     if picked is None or not picked.changes:
         talk.say("nothing was applied" if picked is None else "nothing was taken")
+        if arguments.json:
+            as_data.show({"id": entry.id, **as_data.applied(Applied("", "", (), ()))})
         return NO
     for remark in picked.remarks:
         talk.say(remark)

@@ -179,8 +179,9 @@ def _fail_apart(parser: argparse.ArgumentParser) -> None:
             error(f"there is no option {unknown[0]}")
         return found, unknown
 
-    parser.error = error  # type: ignore[method-assign]
-    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+    # On the one object: `add_subparsers` makes all parsers of one class, and the others are right.
+    parser.error = error  # type: ignore[method-assign]  # see above
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]  # see above
 
 
 def told(arguments: argparse.Namespace) -> Options:

@@ -109,4 +109,5 @@ class Blocking:
 
 
 async def _next(chunks: object) -> bytes:
-    return await anext(chunks)  # type: ignore[call-overload, no-any-return]
+    # Any object is taken, so that the wrapper need not know whose stream it wraps.
+    return await anext(chunks)  # type: ignore[call-overload, no-any-return]  # see above
