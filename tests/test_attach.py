@@ -591,7 +591,9 @@ def test_an_ignored_signal_stays_ignored(target: Path) -> None:
 
 
 def test_stopping_and_continuing_podbot_does_so_with_the_command(target: Path) -> None:
-    with started(target, "sh", "-c", "echo ready; exec sleep 98765.2") as process:
+    script = "echo ready; exec sleep 98765.2"
+    # A group of its own, below us: the kernel does not stop one that nobody could continue.
+    with started(target, "sh", "-c", script, process_group=0) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         until(lambda: bool(by_marker("98765.2")))

@@ -538,7 +538,8 @@ class Family:
                     pass  # gone meanwhile
             time.sleep(0.001)
 
-    def _members(self, others: AbstractSet[int | None]) -> set[int]:
+    def _members(self, others: AbstractSet[int | None]) -> list[int]:
+        """The living ones, oldest first: no parent lives to tell that its child was killed."""
         table = process_table()
         me = os.getpid()
         ticks = self._started * os.sysconf("SC_CLK_TCK") - 2
@@ -559,7 +560,7 @@ class Family:
                 continue
             if any(_descends(pid, member, table) for member in members):
                 members.add(pid)
-        return members
+        return sorted(members, key=lambda pid: (table[pid][3], pid))
 
 
 def _descends(pid: int, ancestor: int, table: ProcessTable) -> bool:
