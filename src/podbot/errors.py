@@ -80,6 +80,32 @@ class Kind(StrEnum):
     BAD_ARCHIVE = "bad_archive"
     STATE_FAILED = "state_failed"
 
+    # Containers and their engine. `PERMISSION_DENIED` and `SOCKET_NOT_FOUND` are about the
+    # engine's socket; an endpoint without a file has `CONNECTION_FAILED` only.
+    NO_ENGINE = "no_engine"
+    SOCKET_NOT_FOUND = "socket_not_found"
+    PERMISSION_DENIED = "permission_denied"
+    CONNECTION_FAILED = "connection_failed"
+    HEALTH_CHECK_FAILED = "health_check_failed"
+    PLAIN_TCP_REFUSED = "plain_tcp_refused"
+    ENGINE_FAILED = "engine_failed"
+    ENGINE_PROTOCOL = "engine_protocol"
+    IMAGE_NOT_FOUND = "image_not_found"
+    PULL_FAILED = "pull_failed"
+    BUILD_FAILED = "build_failed"
+    CONTAINER_NOT_FOUND = "container_not_found"
+    CONTAINER_NOT_RUNNING = "container_not_running"
+    NAME_IN_USE = "name_in_use"
+    CREATE_FAILED = "create_failed"
+    START_FAILED = "start_failed"
+    PROFILE_MISMATCH = "profile_mismatch"
+    UPLOAD_FAILED = "upload_failed"
+    DOWNLOAD_FAILED = "download_failed"
+    EXEC_FAILED = "exec_failed"
+
+    # Settings.
+    MISSING_REQUIRED = "missing_required"
+
 
 class PodbotError(Exception):
     """The root of everything podbot raises on purpose.
@@ -127,6 +153,47 @@ class CommandFailedError(SandboxError):
 
 class ChangesError(PodbotError):
     """Changes could not be read, applied, undone, saved or found. The host tree is as it was."""
+
+
+class ConfigError(PodbotError):
+    """A setting is missing or makes no sense. ``field`` names it."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: Kind = Kind.INVALID,
+        remedy: str | None = None,
+        field: str | None = None,
+    ):
+        super().__init__(message, kind=kind, remedy=remedy)
+        self.field = field
+
+    def __reduce__(self) -> tuple[object, ...]:
+        rebuild, given = super().__reduce__()
+        return (rebuild, given, {"field": self.field})
+
+
+class ContainerError(PodbotError):
+    """The container engine, or a container or image of its, could not do what was asked.
+
+    ``subject`` is what it was about: a container's id, an image's name, a socket's path.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: Kind = Kind.ENGINE_FAILED,
+        remedy: str | None = None,
+        subject: str | None = None,
+    ):
+        super().__init__(message, kind=kind, remedy=remedy)
+        self.subject = subject
+
+    def __reduce__(self) -> tuple[object, ...]:
+        rebuild, given = super().__reduce__()
+        return (rebuild, given, {"subject": self.subject})
 
 
 def _rebuild(cls: type[PodbotError], message: str, kind: str, remedy: str | None) -> PodbotError:
