@@ -80,6 +80,15 @@ class Kind(StrEnum):
     BAD_ARCHIVE = "bad_archive"
     STATE_FAILED = "state_failed"
 
+    # Sessions, prompts and tools.
+    SNAPSHOT_FAILED = "snapshot_failed"
+    BAD_SNAPSHOT = "bad_snapshot"
+    BAD_ARGUMENTS = "bad_arguments"
+    BAD_PROMPT = "bad_prompt"
+    BAD_OVERRIDE = "bad_override"
+    CANCELLED = "cancelled"
+    MISSING_DEPENDENCY = "missing_dependency"
+
     # Containers and their engine. `PERMISSION_DENIED` and `SOCKET_NOT_FOUND` are about the
     # engine's socket; an endpoint without a file has `CONNECTION_FAILED` only.
     NO_ENGINE = "no_engine"
@@ -111,13 +120,15 @@ class PodbotError(Exception):
     """The root of everything podbot raises on purpose.
 
     ``kind`` is stable and meant for programs, the message is for people, and ``remedy`` (when
-    there is one) says what to do next.
+    there is one) says what to do next. A class that is about one thing names its usual kind.
     """
 
-    def __init__(self, message: str, *, kind: Kind = Kind.INVALID, remedy: str | None = None):
+    usual_kind = Kind.INVALID
+
+    def __init__(self, message: str, *, kind: Kind | None = None, remedy: str | None = None):
         super().__init__(message)
         self.message = message
-        self.kind = kind
+        self.kind = self.usual_kind if kind is None else kind
         self.remedy = remedy
 
     def __str__(self) -> str:
@@ -194,6 +205,48 @@ class ContainerError(PodbotError):
     def __reduce__(self) -> tuple[object, ...]:
         rebuild, given = super().__reduce__()
         return (rebuild, given, {"subject": self.subject})
+
+
+class SessionError(PodbotError):
+    """A session was asked for something that makes no sense. It is as it was."""
+
+
+class SnapshotSerializationError(SessionError):
+    """A session holds something that JSON cannot carry faithfully."""
+
+    usual_kind = Kind.SNAPSHOT_FAILED
+
+
+class SnapshotRestoreError(SessionError):
+    """A snapshot is damaged, of another version, or names what the caller did not allow."""
+
+    usual_kind = Kind.BAD_SNAPSHOT
+
+
+class PromptError(PodbotError):
+    """A prompt, section, tool or override is not well made."""
+
+    usual_kind = Kind.BAD_PROMPT
+
+
+class ToolValidationError(PodbotError):
+    """What a model asked of a tool cannot be done as asked; the message tells it what to do."""
+
+    usual_kind = Kind.BAD_ARGUMENTS
+
+
+class MissingDependencyError(PodbotError):
+    """An optional part of podbot is not installed."""
+
+    usual_kind = Kind.MISSING_DEPENDENCY
+
+    @classmethod
+    def of(cls, package: str, *, extra: str) -> MissingDependencyError:
+        """The error that names the missing package and the extra that brings it."""
+        return cls(
+            f"the package {package!r} is not installed",
+            remedy=f"install it with: pip install 'podbot[{extra}]'",
+        )
 
 
 def _rebuild(cls: type[PodbotError], message: str, kind: str, remedy: str | None) -> PodbotError:
