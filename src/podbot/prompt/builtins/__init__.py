@@ -1,0 +1,1 @@
+"""Sections that come with the prompt package itself. Each is imported from its own module."""
