@@ -74,7 +74,7 @@ class AsyncSandbox:
             if isinstance(connection, socket.socket)
             else AsyncAdapter(connection)
         )
-        self._passes_descriptors = passes_descriptors(connection)
+        self._passes_descriptors = launched.descriptors and passes_descriptors(connection)
         self._finalizer = weakref.finalize(
             self, _end, self._channel, launched, self._pipes, os.getpid()
         )

@@ -2585,6 +2585,8 @@ class Guest:
         self._environment = dict(head["env"])
         self.python = head.get("python") or sys.executable
         self.rg = head.get("rg")
+        # A sandbox that was started again must not take an old number for a new process.
+        self._last = max(self._last, head.get("numbers_after", 0))
         os.umask(UMASK)
         for name, value in head.get("rlimits", {}).items():
             which = getattr(resource, name)
@@ -3047,8 +3049,14 @@ def end_descendants() -> None:
 
 
 def main() -> None:
-    """Serve the descriptors named on the command line: one for both ways, or two."""
-    in_fd, out_fd = int(sys.argv[1]), int(sys.argv[-1])
+    """Serve the descriptors named on the command line (one for both ways, or two), or the socket
+    that waits at the path named there."""
+    if sys.argv[1].startswith("/"):
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(sys.argv[1])
+        in_fd = out_fd = line.detach()
+    else:
+        in_fd, out_fd = int(sys.argv[1]), int(sys.argv[-1])
     os.set_inheritable(in_fd, False)
     os.set_inheritable(out_fd, False)
     os.chdir("/")

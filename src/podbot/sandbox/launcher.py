@@ -32,7 +32,8 @@ class Launched:
     ``config`` is the guest's first request (see ``guest.py``); a backend that brings its own
     ``channel`` leaves it empty. ``end()`` kills everything of the sandbox and waits for it;
     it may be called twice. ``died()`` may know why a guest that hung up did so. ``layer`` is where
-    the changes are, for a backend that keeps them apart.
+    the changes are, for a backend that keeps them apart. ``descriptors`` is false for a socket
+    that does not lead to the guest itself: then none can be passed along.
     """
 
     workdir: str
@@ -43,6 +44,7 @@ class Launched:
     died: Callable[[], SandboxError | None] = lambda: None
     notes: tuple[str, ...] = ()
     layer: Layer | None = None
+    descriptors: bool = True
 
 
 class Launcher(Protocol):

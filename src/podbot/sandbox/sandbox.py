@@ -65,7 +65,7 @@ class Sandbox:
         self.notes: tuple[str, ...] = launched.notes
         self.layer: Layer | None = launched.layer
         connection = launched.connection
-        self._passes_descriptors = passes_descriptors(connection)
+        self._passes_descriptors = launched.descriptors and passes_descriptors(connection)
         self._pipes: dict[int, OutputPipes] = {}
         self._channel: Channel = (
             SocketChannel(connection, launched.died)
