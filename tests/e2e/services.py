@@ -1,0 +1,187 @@
+"""Container engines for the end-to-end tests, started for a run and ended with it.
+
+Each is a service on a socket of its own, over storage that `set_up.py` has made: rootful Podman,
+the same with gVisor as its runtime, and Docker, as root; rootless Podman as an ordinary user. What
+is left of a run is removed when its service ends: nothing here touches containers of others.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import set_up
+
+ROOT_KINDS = ("rootful", "docker", "runsc")
+USER_KINDS = ("rootless",)
+KINDS = (*ROOT_KINDS, *USER_KINDS)
+
+KINDS_VARIABLE = "PODBOT_E2E_KINDS"
+"""Only these engines, separated by commas (all, if it is not set)."""
+
+PATIENCE = 60.0
+"""Seconds that a service may take to answer, on a machine that is busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """An engine that listens.
+
+    ``environment`` is what a child process needs to use this engine and no other: podbot by itself
+    (`PODBOT_ENGINE_SOCKET`), and `podman` or `docker` as commands. ``logs`` holds what the service
+    wrote. ``pid`` is the service's process.
+    """
+
+    kind: str
+    url: str
+    image: str
+    environment: Mapping[str, str]
+    logs: Path
+    pid: int
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    @property
+    def rootless(self) -> bool:
+        """Whether the engine has no privileges of its own."""
+        return self.kind == "rootless"
+
+    @property
+    def is_docker(self) -> bool:
+        """Whether it is Docker, not Podman."""
+        return self.kind == "docker"
+
+    @property
+    def socket(self) -> Path:
+        """The socket's path."""
+        return Path(self.url.removeprefix("unix://"))
+
+    def cli(self, *words: str, check: bool = True) -> str:
+        """What `podman` or `docker` itself says: for looking, past podbot, at what is there."""
+        program = "docker" if self.is_docker else "podman"
+        done = subprocess.run(
+            [program, *words],
+            env=dict(self.environment), capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        if check and done.returncode:
+            raise AssertionError(f"{program} {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def containers(self, *filters: str) -> list[str]:
+        """The ids of all containers, running or not, that fit each filter (`label=a=b`)."""
+        chosen = [word for each in filters for word in ("--filter", each)]
+        return self.cli("ps", "--all", "--quiet", "--no-trunc", *chosen).split()
+
+
+def served() -> tuple[str, ...]:
+    """The kinds that this process can start, in the order tests try them."""
+    able = ROOT_KINDS if set_up.is_root() else USER_KINDS
+    given = os.environ.get(KINDS_VARIABLE)
+    return able if not given else tuple(kind for kind in able if kind in given.split(","))
+
+
+@contextmanager
+def start(kind: str) -> Iterator[Service]:
+    """An engine of this kind until the block ends."""
+    folder = set_up.place()
+    if not (folder / "podman" / "storage.conf").exists():
+        raise RuntimeError(
+            "this machine is not ready for the end-to-end tests\n"
+            "  remedy: make test-e2e, or python tests/e2e/set_up.py prepare"
+        )
+    with tempfile.TemporaryDirectory(prefix="podbot-e2e-") as private:
+        starting = _docker if kind == "docker" else _podman
+        with starting(kind, folder, Path(private)) as service:
+            yield service
+
+
+@contextmanager
+def _podman(kind: str, folder: Path, private: Path) -> Iterator[Service]:
+    socket = private / "podman.sock"
+    environment = set_up.podman_environment(folder, "runsc" if kind == "runsc" else "runc")
+    url = f"unix://{socket}"
+    command = ["podman", "system", "service", "--time=0", url]
+    with _process(command, environment, kind) as (process, logs):
+        _await_socket(socket, process, logs)
+        environment |= {"PODBOT_ENGINE_SOCKET": url}
+        yield Service(kind, url, set_up.IMAGE, environment, logs, process.pid)
+
+
+@contextmanager
+def _docker(kind: str, folder: Path, private: Path) -> Iterator[Service]:
+    programs = folder / "docker" / "root" / "usr"
+    socket = private / "docker.sock"
+    url = f"unix://{socket}"
+    # Older Debian packages of Docker come without the plugins that newer ones look for at home.
+    environment = {
+        **set_up.podman_environment(folder),
+        "PATH": f"{programs}/bin:{programs}/sbin:{set_up.search_path()}",
+        "DOCKER_HOST": url,
+        "PODBOT_ENGINE_SOCKET": url,
+    }
+    command = [
+        "dockerd", "--host", url, "--data-root", str(folder / "docker" / "data"),
+        "--exec-root", str(private / "exec"), "--pidfile", str(private / "pid"),
+        "--storage-driver=overlay2", "--exec-opt=native.cgroupdriver=cgroupfs",
+        # No bridge: it would change the machine's firewall. Tests of the network use Podman.
+        "--bridge=none", "--iptables=false", "--ip6tables=false",
+    ]  # fmt: skip
+    with (folder / "docker" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # its data folder serves one daemon at a time
+        with _process(command, environment, kind) as (process, logs):
+            _await_socket(socket, process, logs)
+            service = Service(kind, url, set_up.IMAGE, environment, logs, process.pid)
+            _import_for_docker(service, folder)
+            yield service
+
+
+def _import_for_docker(service: Service, folder: Path) -> None:
+    tarball = set_up.rootfs(folder)
+    versioned = f"localhost/podbot-e2e:{tarball.stem}"
+    if not service.cli("images", "--quiet", versioned).strip():
+        service.cli("import", str(tarball), versioned)
+    service.cli("tag", versioned, set_up.IMAGE)
+
+
+@contextmanager
+def _process(
+    command: list[str], environment: Mapping[str, str], kind: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A service with a log; it is told to end, and killed if it does not."""
+    logs = set_up.place() / "logs"
+    logs.mkdir(exist_ok=True)
+    log = logs / f"{kind}-{os.getpid()}.log"
+    program = shutil.which(command[0], path=environment["PATH"])
+    if program is None:
+        raise RuntimeError(f"{command[0]} is missing\n  remedy: make test-e2e, as root")
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [program, *command[1:]],
+            env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        )  # fmt: skip
+    try:
+        yield process, log
+    finally:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        process.kill()
+        process.wait()
+
+
+def _await_socket(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not socket.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            told = log.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"the service did not come up; the end of {log}:\n{told}")
+        time.sleep(0.02)

@@ -1,0 +1,399 @@
+"""Makes a machine ready for the end-to-end tests, and runs them: `make test-e2e`.
+
+As root on a bare Debian machine it installs Podman and the rest, and makes an ordinary user, as
+whom the tests run a second time, against rootless Podman. As an ordinary user it needs Podman to
+be there. Images are bootstrapped from Debian packages, with no registry, and kept: their name is a
+hash of what they are made of. Everything lies in one folder, nothing is written to /etc.
+
+    python tests/e2e/set_up.py run [pytest's options]    everything
+    python tests/e2e/set_up.py run-engines …          only tests that need an engine
+    python tests/e2e/set_up.py prepare                only make ready
+
+Standard library only: it runs before anything else is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "src" / "podbot" / "data" / "image"
+
+PLACE_VARIABLE = "PODBOT_E2E"
+"""Where everything lies; default `/var/cache/podbot-e2e` for root, `~/.cache/podbot-e2e` else."""
+
+USER = "podbot-e2e"
+SUITE = "bookworm"
+IMAGE = "localhost/podbot-e2e:latest"
+"""The image of the tests: Debian with Python and git."""
+
+# A program that tells whether the package is there, and the package.
+PACKAGES = {
+    "podman": "podman",
+    "runc": "runc",
+    "conmon": "conmon",
+    "/usr/lib/podman/netavark": "netavark",
+    "/usr/lib/podman/aardvark-dns": "aardvark-dns",
+    "newuidmap": "uidmap",
+    "slirp4netns": "slirp4netns",
+    "fuse-overlayfs": "fuse-overlayfs",
+    "catatonit": "catatonit",
+    "mmdebstrap": "mmdebstrap",
+    "runsc": "runsc",
+    "git": "git",
+    "make": "make",
+    "/etc/containers/policy.json": "golang-github-containers-common",
+}
+DOCKER_PACKAGES = ("docker.io", "containerd", "tini")
+"""Unpacked beside the tests' other things: installing it would start a daemon on the machine."""
+
+RUNTIMES = ("runc", "runsc")
+ROOTLESS_NEEDS = ("podman", "runc", "newuidmap", "catatonit")
+
+CONTAINERS_CONF = """\
+# Written by tests/e2e/set_up.py. It asks for little, so that a container within a machine
+# without systemd, with the first version of control groups, can still run containers.
+[containers]
+default_ulimits = ["nofile=20000:20000", "nproc=32768:32768"]
+
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+runtime = "{runtime}"
+
+[engine.runtimes]
+runsc = ["{place}/runsc"]
+
+[network]
+network_config_dir = "{place}/podman/networks"
+"""
+
+STORAGE_CONF = """\
+# Written by tests/e2e/set_up.py.
+[storage]
+driver = "overlay"
+graphroot = "{place}/podman/storage"
+rootless_storage_path = "{place}/podman/storage"
+runroot = "{place}/podman/run"
+"""
+
+# gVisor has its own network stack, which has no use for what Podman sets up.
+RUNSC = """\
+#!/bin/sh
+exec runsc --network=none --platform=ptrace --ignore-cgroups "$@"
+"""
+
+
+class CannotSetUp(Exception):
+    """The tests cannot run here; the text says what is missing and how to get it."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Make ready, and run the tests if asked to."""
+    if not words or words[0] not in ("run", "run-engines", "prepare"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        prepare()
+        if words[0] == "prepare":
+            return 0
+        return run("e2e" if words[0] == "run" else "e2e and podman", words[1:])
+    except CannotSetUp as problem:
+        print(f"tests/e2e/set_up.py: {problem}", file=sys.stderr)
+    except subprocess.CalledProcessError as error:
+        print(f"tests/e2e/set_up.py: {error}", file=sys.stderr)
+    return 1
+
+
+def place() -> Path:
+    """The folder that holds everything of this user's."""
+    given = os.environ.get(PLACE_VARIABLE)
+    if given:
+        return Path(given)
+    return Path("/var/cache/podbot-e2e" if is_root() else "~/.cache/podbot-e2e").expanduser()
+
+
+def is_root() -> bool:
+    """Whether packages can be installed and rootful engines be started."""
+    return os.geteuid() == 0
+
+
+def say(text: str) -> None:
+    """A line for whoever watches."""
+    print(f"set-up: {text}", file=sys.stderr, flush=True)
+
+
+# Making ready
+
+
+def prepare() -> None:
+    """Everything that the tests need before they start."""
+    folder = place()
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with locked(folder):
+        if is_root():
+            install_packages()
+            unpack_docker(folder)
+        else:
+            demand_programs()
+        write_settings(folder)
+        import_image(folder, rootfs(folder))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One set-up at a time."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def there(program: str) -> bool:
+    """Whether a program, or a file, is there."""
+    return os.path.exists(program) or shutil.which(program, path=search_path()) is not None
+
+
+def search_path() -> str:
+    """Where programs are looked for: an ordinary user's PATH often lacks /usr/sbin."""
+    return os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+
+
+def install_packages() -> None:
+    """Install what is missing; on machines without apt, say what that is."""
+    missing = [package for program, package in PACKAGES.items() if not there(program)]
+    if not python_has_venv():
+        missing.append("python3-venv")
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise CannotSetUp(
+            f"missing: {', '.join(missing)} (as Debian calls them), and there is no apt-get here\n"
+            "  remedy: install them with this system's own package manager"
+        )
+    say(f"installing {' '.join(missing)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing]
+    for command in (["apt-get", "update", "-q"], install):
+        subprocess.run(command, env=environment, stdout=sys.stderr, check=True)
+
+
+def python_has_venv() -> bool:
+    """Whether the system's Python can make environments: the ordinary user's is made from it."""
+    command = ["/usr/bin/python3", "-c", "import venv, ensurepip"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def demand_programs() -> None:
+    """An ordinary user cannot install anything."""
+    missing = [program for program in ROOTLESS_NEEDS if not there(program)]
+    if not missing:
+        return
+    packages = " ".join(sorted({PACKAGES[program] for program in missing}))
+    raise CannotSetUp(
+        f"these programs are missing, and only root can install them: {', '.join(missing)}\n"
+        f"  remedy: sudo apt-get install {packages}\n"
+        "          or run the end-to-end tests as root, which installs all they need"
+    )
+
+
+def unpack_docker(folder: Path) -> None:
+    """Docker's programs, from Debian's packages, without starting or registering anything."""
+    root = folder / "docker" / "root"
+    if (root / "usr/sbin/dockerd").exists() or shutil.which("apt-get") is None:
+        return
+    say(f"unpacking {' '.join(DOCKER_PACKAGES)}")
+    downloads = folder / "docker" / "packages"
+    shutil.rmtree(downloads, ignore_errors=True)
+    downloads.mkdir(parents=True)
+    command = ["apt-get", "download", "-q", *DOCKER_PACKAGES]
+    # apt's own helper has no right to write here, and says so; it does it as root then.
+    subprocess.run(command, cwd=downloads, stdout=sys.stderr, check=True)
+    staged = folder / "docker" / "root.new"
+    shutil.rmtree(staged, ignore_errors=True)
+    for package in sorted(downloads.glob("*.deb")):
+        subprocess.run(["dpkg", "-x", package, staged], check=True)
+    shutil.rmtree(root, ignore_errors=True)
+    staged.rename(root)
+    shutil.rmtree(downloads)
+
+
+def write_settings(folder: Path) -> None:
+    """Podman's two files, and the way to start gVisor."""
+    (folder / "podman").mkdir(exist_ok=True)
+    for runtime in RUNTIMES:
+        text = CONTAINERS_CONF.format(place=folder, runtime=runtime)
+        (folder / "podman" / f"{runtime}.conf").write_text(text)
+    (folder / "podman" / "storage.conf").write_text(STORAGE_CONF.format(place=folder))
+    runtime_folder(folder).mkdir(mode=0o700, exist_ok=True)
+    wrapper = folder / "runsc"
+    wrapper.write_text(RUNSC)
+    wrapper.chmod(0o755)
+
+
+def runtime_folder(folder: Path) -> Path:
+    """What `XDG_RUNTIME_DIR` names for the rootless engine."""
+    return folder / "runtime"
+
+
+def podman_environment(folder: Path, runtime: str = "runc") -> dict[str, str]:
+    """The environment in which `podman` uses this folder and nothing of the machine's."""
+    environment = {
+        **os.environ,
+        "PATH": search_path(),
+        "CONTAINERS_CONF": str(folder / "podman" / f"{runtime}.conf"),
+        "CONTAINERS_STORAGE_CONF": str(folder / "podman" / "storage.conf"),
+    }
+    if not is_root():
+        environment["XDG_RUNTIME_DIR"] = str(runtime_folder(folder))
+    for name in ("CONTAINER_HOST", "DOCKER_HOST", "PODMAN_HOST"):
+        environment.pop(name, None)
+    return environment
+
+
+# The image
+
+
+def wanted_packages(*lists: str) -> list[str]:
+    """The packages that these files in the project name."""
+    lines = [line.strip() for name in lists for line in (DATA / name).read_text().splitlines()]
+    return sorted({line for line in lines if line and not line.startswith("#")})
+
+
+def rootfs(folder: Path) -> Path:
+    """A Debian root with Python and git as a tarball; made once."""
+    packages = wanted_packages("tools.list")
+    command = [
+        "mmdebstrap", "--format=tar", "--variant=minbase", f"--include={','.join(packages)}",
+        "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
+        "--dpkgopt=path-exclude=/usr/share/locale/*", SUITE,
+    ]  # fmt: skip
+    key = hashlib.sha256(repr(command).encode()).hexdigest()[:16]
+    made = folder / "images" / f"tools-{key}.tar"
+    if made.exists():
+        return made
+    if not there("mmdebstrap"):
+        raise CannotSetUp("mmdebstrap is missing\n  remedy: sudo apt-get install mmdebstrap")
+    say(f"bootstrapping {made.name} from Debian packages, about half a minute")
+    made.parent.mkdir(exist_ok=True)
+    for old in made.parent.glob("tools-*.tar*"):
+        old.unlink()
+    staged = made.with_suffix(".tar.new")
+    began = time.monotonic()
+    subprocess.run([*command, staged], stdout=sys.stderr, check=True)
+    staged.rename(made)
+    say(f"bootstrapped in {time.monotonic() - began:.0f} s")
+    return made
+
+
+def import_image(folder: Path, tarball: Path) -> None:
+    """Have this user's Podman know the image."""
+    versioned = f"localhost/podbot-e2e:{tarball.stem}"
+    environment = podman_environment(folder)
+    exists = ["podman", "image", "exists", versioned]
+    if subprocess.run(exists, env=environment, check=False).returncode:
+        say(f"importing {tarball.name} into {'rootful' if is_root() else 'rootless'} Podman")
+        command = ["podman", "import", "--quiet", tarball, versioned]
+        subprocess.run(command, env=environment, stdout=sys.stderr, check=True)
+    subprocess.run(["podman", "tag", versioned, IMAGE], env=environment, check=True)
+
+
+# Running
+
+
+def run(marks: str, options: Sequence[str]) -> int:
+    """Run the tests as this user, then as an ordinary one if this is root."""
+    codes = [run_pytest(marks, options)]
+    if is_root():
+        codes.append(run_as_ordinary_user(options))
+    failed = [code for code in codes if code not in (0, 5)]
+    if failed:
+        return failed[0]
+    return 0 if 0 in codes else 5  # pytest's word for "nothing was collected"
+
+
+def run_pytest(marks: str, options: Sequence[str]) -> int:
+    """The tests, in this environment."""
+    command = [sys.executable, "-m", "pytest", "-m", marks, "tests/e2e", *options]
+    environment = {**os.environ, PLACE_VARIABLE: str(place())}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def run_as_ordinary_user(options: Sequence[str]) -> int:
+    """The same, on a copy that is theirs, for what must work without privileges."""
+    home = ordinary_user()
+    folder = place() / "user"
+    tree = folder / "tree"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    copy_tree(tree)
+    share_rootfs(folder)
+    subprocess.run(["chown", "-R", f"{USER}:", folder / "tree", folder / "images"], check=True)
+    os.chown(folder, *ids())
+    environment = {
+        "HOME": str(home), "USER": USER, "LOGNAME": USER, PLACE_VARIABLE: str(folder),
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8",
+    }  # fmt: skip
+    for name in ("PODBOT_CI", "PODBOT_E2E_KINDS"):
+        if name in os.environ:
+            environment[name] = os.environ[name]
+    become = ["runuser", "-u", USER, "--"]
+    make = [*become, "make", "-s", "-C", tree, ".venv/.test", "PYTHON=/usr/bin/python3"]
+    subprocess.run(make, env=environment, cwd=tree, stdout=sys.stderr, check=True)
+    command = [*become, ".venv/bin/python", "tests/e2e/set_up.py", "run-engines", *options]
+    return subprocess.run(command, env=environment, cwd=tree, check=False).returncode
+
+
+def ordinary_user() -> Path:
+    """Make the user if need be; gives the home folder."""
+    try:
+        return Path(pwd.getpwnam(USER).pw_dir)
+    except KeyError:
+        say(f"making the user {USER}")
+        command = ["useradd", "--create-home", "--shell", "/bin/bash", USER]
+        subprocess.run(command, check=True)
+        return Path(pwd.getpwnam(USER).pw_dir)
+
+
+def ids() -> tuple[int, int]:
+    """Who the ordinary user is, in numbers."""
+    entry = pwd.getpwnam(USER)
+    return entry.pw_uid, entry.pw_gid
+
+
+def copy_tree(tree: Path) -> None:
+    """What is in the checkout, without what was made from it; an environment there is kept."""
+    tree.mkdir(parents=True, exist_ok=True)
+    for old in tree.iterdir():
+        if old.name == ".venv":
+            continue
+        shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    leave = shutil.ignore_patterns(
+        ".git", ".venv", ".coverage*", "__pycache__", ".*_cache", ".hypothesis"
+    )
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=leave, dirs_exist_ok=True)
+
+
+def share_rootfs(folder: Path) -> None:
+    """Spare the ordinary user the bootstrapping."""
+    images = folder / "images"
+    images.mkdir(exist_ok=True)
+    made = {tarball.name: tarball for tarball in (place() / "images").glob("*.tar")}
+    for old in images.iterdir():
+        if old.name not in made:
+            old.unlink()
+    for name, tarball in made.items():
+        if not (images / name).exists():
+            shutil.copyfile(tarball, images / name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
