@@ -79,7 +79,10 @@ class Channel(Protocol):
 class Pending:
     """A request whose reply has not come in whole."""
 
-    __slots__ = ("done", "error", "head", "max_reply", "number", "parts", "sent", "size", "wake")
+    __slots__ = (
+        "cancelled", "done", "error", "head", "max_reply", "number", "out", "parts", "sent", "size",
+        "wake",
+    )  # fmt: skip
 
     def __init__(self, number: int, max_reply: int):
         self.number = number
@@ -89,6 +92,7 @@ class Pending:
         self.head: dict[str, JsonValue] = {}
         self.error: SandboxError | None = None
         self.sent: list[int] = []
+        self.out = self.cancelled = False
         self.done = False
         self.wake: Callable[[], None] | None = None
 
@@ -249,6 +253,7 @@ class SocketChannel:
         self._decoder = Decoder()
         self._owner = os.getpid()
         self._lock = threading.Lock()
+        self._calls: dict[int, Pending] = {}
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._taken: list[int | bytes] = []
@@ -264,10 +269,15 @@ class SocketChannel:
         if os.getpid() != self._owner:
             raise foreign_error()
         deadline = None if call.patience is None else time.monotonic() + call.patience
+        thread = threading.get_ident()
         with self._lock:
             pending, data = self._mux.begin(call)
+            if call.cancel:
+                self._calls[thread] = pending
         try:
             self._transmit(data, call.payload, deadline, pending.sent, call.descriptors)
+            if call.cancel and self._is_out(pending):
+                self._send_cancel(pending, time.monotonic() + CANCEL_SECONDS)
             if call.soon:
                 self._stay_awake(pending)
             self._await(pending, deadline)
@@ -282,7 +292,32 @@ class SocketChannel:
                 # The socket was closed under us by another thread's close().
                 raise self._over() from None
             raise
+        finally:
+            if call.cancel:
+                self._calls.pop(thread, None)
         return pending.result()
+
+    def cancel(self, thread: int) -> bool:
+        """Have the guest end what it does for a call of another thread, which then returns.
+
+        False if that thread waits for nothing that can be cancelled.
+        """
+        with self._lock:
+            pending = self._calls.get(thread)
+            if pending is None or pending.done:
+                return False
+            pending.cancelled = True
+            if not pending.out:
+                return True  # its own thread says so, behind the request
+        with suppress(SandboxError, OSError, ValueError):  # then it is over anyway
+            self._send_cancel(pending, time.monotonic() + CANCEL_SECONDS)
+        return True
+
+    def _is_out(self, pending: Pending) -> bool:
+        """A request is on its way; whether it was cancelled before it was."""
+        with self._lock:
+            pending.out = True
+            return pending.cancelled
 
     def close(self) -> None:
         """Fail every call under way and let go of the socket. Harmless in a fork."""
@@ -296,11 +331,14 @@ class SocketChannel:
         self._fail(closed_error())
         return copy(self._mux.lost or closed_error())
 
-    def _cancel(self, pending: Pending) -> None:
+    def _send_cancel(self, pending: Pending, deadline: float) -> None:
         note = wire.encode({"id": 0, "op": "cancel", "target": pending.number})
+        self._transmit(note, b"", deadline, [])
+
+    def _cancel(self, pending: Pending) -> None:
         deadline = time.monotonic() + CANCEL_SECONDS
         try:
-            self._transmit(note, b"", deadline, [])
+            self._send_cancel(pending, deadline)
             self._await(pending, deadline)
         except (SandboxError, OSError, ValueError):
             pass  # the guest is gone or stuck: closing the sandbox is what kills it then

@@ -317,6 +317,14 @@ class Sandbox:
         """Every process spawned and not yet closed, ended ones too."""
         return [Process(self, number, argv) for number, argv, _ in self._run(ops.processes())]
 
+    def cancel(self, thread: int) -> bool:
+        """End what another thread (`threading.get_ident`) waits for: its call returns soon.
+
+        A command is killed with all it started, and its result says so; a search or a walk raises.
+        False if that thread waits for nothing here that can be cancelled.
+        """
+        return isinstance(self._channel, SocketChannel) and self._channel.cancel(thread)
+
     # Its end
 
     @property
