@@ -367,6 +367,42 @@ def test_apply_takes_only_the_paths_that_are_meant(project: Path, capsys: Captur
     assert (project / "src" / "app.py").read_text() == "print('old')\n"
 
 
+def test_what_is_left_is_said_and_a_run_that_is_applied_is_listed_as_such(
+    project: Path, capsys: Captured
+) -> None:
+    id = ran(project, "echo a > a; echo b > b")
+    assert f"1 change left: podbot changes show {id}" in text(capsys, "apply", id, "a")
+    assert " exit 0 " in text(capsys, "list")
+    assert "left" not in text(capsys, "apply", id)
+    assert " applied " in text(capsys, "list")
+    assert data(capsys, "list")["runs"][0]["applied"] is True  # type: ignore[index]
+    text(capsys, "undo", id)
+    assert " applied " not in text(capsys, "list")
+
+
+def test_paths_may_be_meant_from_where_one_stands(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = ran(project, "echo new > src/app.py; echo b > b; mkdir src/.git; echo a > src/.envrc")
+    monkeypatch.chdir(project / "src")
+    assert "src/app.py" in text(capsys, "diff", id, "app.py")
+    assert "src/app.py" in text(capsys, "diff", id, "*.py")
+    assert "src/app.py" in text(capsys, "diff", id, "src/app.py")
+    assert "b" in text(capsys, "diff", id, "../b")
+    assert "'nothing'" in failure(capsys, "diff", id, "nothing")[1]
+    text(capsys, "apply", id, ".envrc", "--allow-flagged", ".envrc")
+    assert (project / "src" / ".envrc").exists()
+
+
+def test_what_git_stores_is_one_line(project: Path, capsys: Captured) -> None:
+    script = "git init -q . && git add . && git -c user.name=a -c user.email=a@b commit -qm one"
+    id = ran(project, script)
+    shown = text(capsys, "show", id)
+    assert " in .git/objects/, " in shown
+    assert ".git/objects/pack" not in shown
+    assert "numbers" not in shown
+
+
 def test_what_runs_by_itself_stops_apply_until_it_is_allowed(
     project: Path, capsys: Captured
 ) -> None:
@@ -961,7 +997,8 @@ def test_pick_takes_what_was_said_yes_to(
     assert "take all in it (1 change, 6 B)? [y,n,s,v,q,?]" in shown
     assert "take hunk 1 of 2?" in shown
     assert "take the removal of all in it (2 changes, 0 B)?" in shown
-    assert shown.endswith(f"applied 4 changes\nto take it back: podbot changes undo {id}\n")
+    left = f"4 changes left: podbot changes show {id}\n"
+    assert shown.endswith(f"applied 4 changes\n{left}to take it back: podbot changes undo {id}\n")
     assert (project / "new" / "file").exists()
     assert (project / "numbers").read_text().splitlines()[94] == "ninety-five"
     assert (project / "numbers").read_text().splitlines()[4] == "5"

@@ -115,8 +115,21 @@ def told_applied(entry: Entry, applied: Applied) -> list[str]:
     for change, reason in applied.skipped:
         lines.append(f"  not {look.name(change.where)}: {look.text(reason)}")
     if applied.changed:
+        left = _left(entry)
+        if left:
+            lines.append(f"{look.count(left, 'change')} left: podbot changes show {entry.id}")
         lines.append(f"to take it back: podbot changes undo {entry.id}")
     return lines
+
+
+def _left(entry: Entry) -> int:
+    """How many changes of a run the host does not have yet; none if that cannot be told."""
+    from podbot.changes.capture import read
+
+    try:
+        return 0 if entry.layer is None else len(read(entry.layer))
+    except Exception:  # whatever is in the layer, what was applied must be told
+        return 0
 
 
 def discard_question(entry: Entry, changes: ChangeSet | None) -> str:

@@ -6,6 +6,7 @@ They find what is meant, have it done by `actions`, and tell the outcome.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from podbot.changes import records
@@ -24,14 +25,21 @@ def apply(arguments: argparse.Namespace) -> int:
     """`podbot changes apply`."""
     _heal()
     entry, changes = selected(arguments)
-    allowed: list[str] = arguments.allow_flagged
+    named: list[str] = arguments.allow_flagged
     applied = actions.apply(
         entry,
         changes,
-        allow_flagged="all" in allowed or allowed,
+        allow_flagged="all" in named or _allowed(changes, named),
         on_conflict=arguments.on_conflict,
     )
     return _told(entry, applied, arguments.json)
+
+
+def _allowed(changes: ChangeSet, paths: list[str]) -> list[str]:
+    """What may run by itself; a path that no change has is meant from the current folder."""
+    here = os.path.realpath(os.curdir)
+    known = {name for change in changes for name in (change.path, change.where)}
+    return [path if path in known else os.path.normpath(os.path.join(here, path)) for path in paths]
 
 
 def pick(arguments: argparse.Namespace) -> int:

@@ -65,7 +65,8 @@ def _listed(entry: Entry, amount: Amount) -> dict[str, object]:
         run = as_data.entry(entry)
     except Exception as error:  # what is noted of the layer makes no sense
         run, problem = {"id": entry.id}, problem or overview.reason(error)
-    return {**run, "changes_count": number, "size": size, "problem": problem}
+    applied = _is_all_applied(entry, amount)
+    return {**run, "changes_count": number, "size": size, "applied": applied, "problem": problem}
 
 
 def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
@@ -98,12 +99,21 @@ def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
     return (
         entry.id,
         look.duration(time.time() - entry.started),
-        overview.short_status(entry),
+        "applied" if _is_all_applied(entry, amount) else overview.short_status(entry),
         str(number),
         size,
         look.name(", ".join(entry.targets)),
         f"[{look.name(entry.name)}] {command}" if entry.name else command,
     )
+
+
+def _is_all_applied(entry: Entry, amount: Amount) -> bool:
+    """Whether nothing is left because the host has it all."""
+    from podbot.changes import undo
+
+    if amount != (0, 0) or entry.live:
+        return False
+    return any(not each.undone for each in undo.applications(entry.id))
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -195,7 +205,30 @@ def selected(arguments: argparse.Namespace) -> tuple[Entry, ChangeSet]:
     from podbot.changes.select import select
 
     entry = records.find(arguments.id)
-    return entry, select(overview.changes_of(entry), arguments.paths)
+    changes = overview.changes_of(entry)
+    return entry, select(changes, meant(changes, arguments.paths))
+
+
+def meant(changes: ChangeSet, paths: Sequence[str]) -> list[str]:
+    """Paths as `select` takes them: those that mean nothing in the target are meant from here."""
+    import glob
+    import os
+
+    from podbot.changes.select import select
+
+    here = os.path.realpath(os.curdir)
+    found = []
+    for path in paths:
+        try:
+            select(changes, [path])
+            found.append(path)
+        except ChangesError:
+            found.append(path if not path else os.path.join(glob.escape(here), path))
+    try:
+        select(changes, found)
+    except ChangesError:
+        return list(paths)  # named in the error as they were given
+    return found
 
 
 def page(lines: Iterable[str]) -> None:

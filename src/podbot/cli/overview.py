@@ -393,11 +393,28 @@ def _marks(change: Change) -> list[str]:
 
 
 def change_lines(overview: Overview, look_: Look) -> Iterator[str]:
-    """A line for each change, compared as it is read."""
+    """A line for each change, compared as it is read; one for what git stores by its hash."""
     from podbot.changes.diff import diff
 
+    stored: dict[str, list[Change]] = {}
     for change in overview.changes:
-        yield change_line(change, overview, diff(overview.changes, change), look_)
+        store = _store_of(change, overview)
+        if store is None:
+            yield change_line(change, overview, diff(overview.changes, change), look_)
+        else:
+            stored.setdefault(store, []).append(change)
+    for store, changes in stored.items():
+        size = look.size(sum(change.size for change in changes))
+        yield f"   {look.count(len(changes), 'change')} in {look.name(store)}/, {size}"
+
+
+def _store_of(change: Change, overview: Overview) -> str | None:
+    """The folder of git's objects that a change is in, if nothing about it needs a look."""
+    above, found, _ = f"/{change.path}".partition("/.git/objects/")
+    if not found or overview.flags.get(change.where) or change.where in overview.conflicts:
+        return None
+    folder = f"{above}/.git/objects".lstrip("/")
+    return folder if len(overview.changes.targets) == 1 else f"{change.target}/{folder}"
 
 
 def summary(overview: Overview, look_: Look, most: int | None = None) -> list[str]:
