@@ -9,6 +9,7 @@ whatever is quoted from them is cut short. Nothing here runs a handler.
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Callable, Mapping
 
@@ -393,13 +394,7 @@ def expectation(shape: Shape) -> str:
 
 
 def _written(value: object) -> str:
-    if isinstance(value, str):
-        return quoted(value)
-    return (
-        {None: "null", True: "true", False: "false"}.get(value, str(value))
-        if (value is None or isinstance(value, bool))
-        else str(value)
-    )
+    return quoted(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _unexpected(expected: str, value: object) -> Mismatch:
@@ -413,7 +408,7 @@ def _described(value: object) -> str:
             size = f" of {len(text)} characters" if len(text) > 60 else ""
             return f"the string {quoted(text)}{size}"
         case "number":
-            return f"the number {short(str(value), 40)}"
+            return f"the number {_number_text(value)}"
         case "object":
             return "an object"
         case "array" if isinstance(value, list | tuple):
@@ -422,6 +417,13 @@ def _described(value: object) -> str:
             return f"a value of type {type(value).__name__}"
         case _:
             return _written(value)
+
+
+def _number_text(value: object) -> str:
+    # Python refuses to write out whole numbers of many thousand digits.
+    if isinstance(value, int) and not -_INTEGERS < value < _INTEGERS:
+        return "(more than 64 bits)"
+    return str(value)
 
 
 def _missing(field: FieldShape) -> str:

@@ -3,8 +3,8 @@
     Tool[ReadParams, ReadResult](name="read_file", description="Read a file.", handler=read)
 
 The parameter type is a dataclass (or None) and is read once, when the tool is made. A tool knows
-how to parse arguments and how to describe itself; which session a call belongs to, and what becomes of
-a failure, is the prompt's business (`dispatch`).
+how to parse arguments and how to describe itself; which session a call belongs to, and what becomes
+of a failure, is the prompt's business (`dispatch`).
 """
 
 from __future__ import annotations
