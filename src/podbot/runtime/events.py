@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from podbot.frozen import dataclass, field
 from podbot.runtime.logging import get_logger
@@ -24,6 +24,7 @@ Handler = Callable[[E], object]
 _logger = get_logger(__name__, component="runtime.events")
 
 
+@runtime_checkable  # so that a snapshot read back can be checked
 class ToolOutcome(Protocol):
     """What the runtime needs to know of a tool's result."""
 
