@@ -74,6 +74,7 @@ QUEUE_LIMIT = 8 * 1024 * 1024
 SPOOL_LIMIT = 64 * 1024 * 1024
 SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
 NAMES_LIMIT = 8 * 1024 * 1024
+FEW_ENTRIES = 100
 LINGER_SECONDS = 0.1
 KEPT_PROCESSES = 256
 KEPT_DRAINS = 64
@@ -2582,7 +2583,8 @@ class Guest:
         """Take in what the launcher decided: folders, environment, programs, limits."""
         self.workdir = head["workdir"]
         self.files = Files(head.get("root", "/"), self.workdir)
-        self._environment = dict(head["env"])
+        # In a container the image's own variables count too; elsewhere ours mean nothing.
+        self._environment = {**os.environ, **head["env"]} if head.get("inherit") else head["env"]
         self.python = head.get("python") or sys.executable
         self.rg = head.get("rg")
         # A sandbox that was started again must not take an old number for a new process.
@@ -2810,10 +2812,19 @@ class Guest:
         path = head["path"]
         fd = self.files.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            if head["recursive"]:
+            try:
+                few = min(head["max_entries"], FEW_ENTRIES)
+                reply, payload = (
+                    self._listing(dict(head, max_entries=few), walk(fd))
+                    if head["recursive"]
+                    else self._listing(head, entries_of(fd))
+                )
+            except Refused:
+                if not head["recursive"]:
+                    raise
+                # Only a small tree is walked here: a worker costs more than that.
                 self.in_worker(head, lambda: self._listing(head, walk(fd)))
             else:
-                reply, payload = self._listing(head, entries_of(fd))
                 self.answer(dict(reply, id=head["id"]), payload)
         finally:
             os.close(fd)
