@@ -68,6 +68,7 @@ def podman_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
         hostname=spec.hostname,
         oci_runtime=spec.runtime,
         log_configuration=None if spec.logs else {"driver": "none"},
+        remove=spec.auto_remove or None,
     )
     body |= _podman_confinement(profile)
     return body
@@ -149,6 +150,7 @@ def docker_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
         host,
         Runtime=spec.runtime,
         LogConfig=None if spec.logs else {"Type": "none"},
+        AutoRemove=spec.auto_remove or None,
         NetworkMode=profile.network,
         Memory=profile.memory,
         MemorySwap=None if profile.swap else profile.memory,

@@ -74,6 +74,7 @@ class ContainerSpec:
     - ``runtime``: ``runc``, ``crun``, ``runsc``, …; the engine's default where ``None``.
     - ``stdin``: keep the main process's standard input open, for `attach`. ``tty``: a terminal.
     - ``logs``: keep what the main process prints, for `logs`.
+    - ``auto_remove``: the engine removes it when its main process has ended, whoever ended it.
     """
 
     image: str
@@ -90,6 +91,7 @@ class ContainerSpec:
     stdin: bool = False
     tty: bool = False
     logs: bool = True
+    auto_remove: bool = False
 
     def __post_init__(self) -> None:
         if not self.image.strip():
