@@ -371,11 +371,22 @@ class _Capture:
         except FileNotFoundError:
             return None
         mode = self._modes.get(f"{self._index}.upper/{path}") if self._modes else None
-        if mode is None:
+        if mode is None and self._layer.traits.nobody is None:
             return state
         from dataclasses import replace
 
-        return replace(state, mode=mode)
+        if mode is not None:
+            state = replace(state, mode=mode)
+        return self._owned(path, state)
+
+    def _owned(self, path: str, state: State) -> State:
+        """With the owner it would have on the host, in a layer that belongs to nobody."""
+        if state.uid != self._layer.traits.nobody:
+            return state
+        from dataclasses import replace
+
+        like = self._old(path) or self._old("")
+        return state if like is None else replace(state, uid=like.uid, gid=like.gid)
 
     def _list(self, folder: str) -> list[str]:
         try:
@@ -414,7 +425,8 @@ class _Capture:
     def _mark(self, name: str, path: str) -> bytes | None:
         place = self.upper.place(path)
         try:
-            return os.getxattr(place, f"user.overlay.{name}", follow_symlinks=False)
+            attribute = f"{self._layer.traits.marks}.overlay.{name}"
+            return os.getxattr(place, attribute, follow_symlinks=False)
         except OSError:
             return None
 

@@ -55,7 +55,8 @@ class OverlayLauncher:
 
     ``target``: a folder, or several; default the current one. The first is the working folder.
     ``discard``: remove the layer at close; else it stays when it holds changes. ``layer``: a kept
-    layer to go on in; its targets are those of the sandbox, and it stays.
+    layer to go on in; its targets are those of the sandbox, and it stays. ``confined``: the file
+    verbs stay below the working folder, as on other backends; commands see the rest as ever.
     """
 
     name = "overlay"
@@ -68,6 +69,7 @@ class OverlayLauncher:
         limits: Limits | None = None,
         discard: bool = False,
         layer: Layer | None = None,
+        confined: bool = False,
     ):
         self.targets: tuple[Target, ...]
         if layer is not None:
@@ -88,6 +90,7 @@ class OverlayLauncher:
         self.limits = limits or Limits()
         self.discard = discard
         self.layer = layer
+        self.confined = confined
 
     def launch(self) -> Launched:
         """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
@@ -134,6 +137,12 @@ class OverlayLauncher:
                 f"the folders of layer {layer.id} are not what they were: now {view.targets}",
                 kind=Kind.TARGET_REFUSED,
                 remedy="put them back where they were",
+            )
+        if layer.traits != layers.ORDINARY:
+            raise LaunchError(
+                f"layer {layer.id} was made by a container engine that runs as root",
+                kind=Kind.UNSUPPORTED,
+                remedy="go on in it with the container backend",
             )
         lock = layers.reopen(layer, view.home_layer is not None, view.hidden)
         reason = "it continues in a layer that is a copy" if layer.method == "copy" else None
@@ -239,7 +248,7 @@ class OverlayLauncher:
             "pid_max": pids if pids and report.pids_by(pids) == "pid_max" else None,
             "config": {
                 "workdir": view.targets[0],
-                "root": "/",
+                "root": view.targets[0] if self.confined else "/",
                 "env": self.policy.environment_inside(Path(view.home_inside)),
                 "python": self.policy.python,
                 "rg": interpreter.ripgrep(),

@@ -31,6 +31,22 @@ ROOT_VARIABLE = "PODBOT_LAYERS"
 
 
 @dataclass(frozen=True, slots=True)
+class Traits:
+    """What may be otherwise in a layer that a container engine mounts.
+
+    ``marks``: the kind of attribute overlay marks folders with, ``user``, or ``trusted`` when the
+    engine is root. ``nobody``: the id that owns all of a copy, in place of those who own it on the
+    host; what is in the layer then belongs to whom it belongs there.
+    """
+
+    marks: str = "user"
+    nobody: int | None = None
+
+
+ORDINARY = Traits()
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer. ``targets`` are the folders it lies over, in the order of its parts.
 
@@ -47,6 +63,7 @@ class Layer:
     since_ns: int = 0
     clock: tuple[str, int] = ("", 0)
     hidden: tuple[str, ...] = ()
+    traits: Traits = ORDINARY
 
     @property
     def id(self) -> str:
@@ -163,7 +180,11 @@ def _checked_root(chosen: str | None, uid: int) -> Path:
 
 
 def create(
-    targets: tuple[str, ...], method: str, home: bool, hidden: tuple[str, ...] = ()
+    targets: tuple[str, ...],
+    method: str,
+    home: bool,
+    hidden: tuple[str, ...] = (),
+    traits: Traits = ORDINARY,
 ) -> tuple[Layer, int]:
     """A new layer and its lock, which marks it as live until the descriptor is closed."""
     now = time.time_ns()
@@ -171,7 +192,7 @@ def create(
     path = root() / f"{stamp}-{os.urandom(4).hex()}"
     clock = (boot_id(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     inside = tuple(h for h in hidden if any(f"{h}/".startswith(f"{t}/") for t in targets))
-    layer = Layer(path, targets, now / 1e9, os.getpid(), method, now, clock, inside)
+    layer = Layer(path, targets, now / 1e9, os.getpid(), method, now, clock, inside, traits)
     try:
         try:
             os.mkdir(path, 0o700)
@@ -195,6 +216,8 @@ def create(
                 "owner": layer.owner, "method": method,
                 "since_ns": now, "clock": clock, "hidden": inside,
             }  # fmt: skip
+            if traits != ORDINARY:
+                meta |= {"marks": traits.marks, "nobody": traits.nobody}
             os.write(lock, json.dumps(meta).encode("ascii"))
         except BaseException:
             os.close(lock)
@@ -318,7 +341,15 @@ def _read(path: Path) -> Layer:
         int(meta.get("since_ns", float(meta["created"]) * 1e9)),
         (str(boot), int(since_boot)),
         tuple(map(str, hidden)),
+        _traits(meta) if "marks" in meta else ORDINARY,
     )
+
+
+def _traits(meta: dict[str, object]) -> Traits:
+    marks, nobody = meta["marks"], meta.get("nobody")
+    if marks not in ("user", "trusted") or not (nobody is None or isinstance(nobody, int)):
+        raise ValueError("not a layer of ours")
+    return Traits(str(marks), nobody)
 
 
 @dataclass(frozen=True, slots=True)
