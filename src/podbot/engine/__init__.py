@@ -15,7 +15,7 @@ from __future__ import annotations
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from podbot.engine.connecting import connect
+    from podbot.engine.connecting import ConnectOptions, connect, connect_and_verify
     from podbot.engine.containers import ContainerState, ContainerSummary, Created
     from podbot.engine.endpoints import Endpoint
     from podbot.engine.engine import Engine
@@ -39,6 +39,7 @@ __all__ = [
     "TOOLS",
     "About",
     "BindMount",
+    "ConnectOptions",
     "ContainerSpec",
     "ContainerState",
     "ContainerSummary",
@@ -58,13 +59,14 @@ __all__ = [
     "VolumeMount",
     "agent_profile",
     "connect",
+    "connect_and_verify",
     "owner_alive",
     "owner_label",
     "owner_state",
 ]
 
 _HOMES = {
-    "podbot.engine.connecting": "connect",
+    "podbot.engine.connecting": "ConnectOptions connect connect_and_verify",
     "podbot.engine.containers": "ContainerState ContainerSummary Created",
     "podbot.engine.endpoints": "Endpoint",
     "podbot.engine.engine": "Engine",

@@ -89,6 +89,8 @@ def _remote(text: str, scheme: str, rest: str, identity: str | None) -> Endpoint
     if scheme == "ssh":
         if user.startswith("-") or ":" in user:
             raise _bad(text, "its user makes no sense (passwords are not taken from it)")
+        if not path or ":" in path:
+            raise _bad(text, "it must end with the socket's path on that host")
         return Endpoint(text, "ssh", slash + path, host, port, user, identity)
     if at:
         raise _bad(text, "a user is only part of an ssh endpoint")

@@ -8,7 +8,6 @@ sense) counts as alive, because `gc` removes what belongs to the dead.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import Literal
 
@@ -92,6 +91,8 @@ def this_process() -> Owner:
 
 def _machine() -> str:
     # The id itself is not for others to see: its manual says so.
+    import hashlib
+
     found = _read("/etc/machine-id")
     return hashlib.sha256(b"podbot " + found.encode()).hexdigest()[:16] if found else ""
 
