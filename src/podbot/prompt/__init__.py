@@ -88,7 +88,8 @@ _HOMES = {
     "podbot.prompt.context": "Cancellation Deadline Progress ToolContext",
     "podbot.prompt.formats": "ToolFormat",
     "podbot.prompt.overrides": (
-        "IgnoredOverride PromptOverrides TextOverride ToolOverride content_hash current_texts overrides_for"
+        "IgnoredOverride PromptOverrides TextOverride ToolOverride "
+        "content_hash current_texts overrides_for"
     ),
     "podbot.prompt.overrides_store": "OverridesStore",
     "podbot.prompt.prompt": "Prompt RenderedPrompt",

@@ -13,7 +13,7 @@ import functools
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Generic, Never, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, Protocol, TypeAlias, TypeVar, cast
 
 from podbot.errors import PromptError
 from podbot.prompt.arguments import parsed, parser_of
@@ -71,8 +71,8 @@ class Tool(Generic[P_contra, R_co]):
 
         def __class_getitem__(cls, arguments: object) -> object:
             match arguments:
-                case (None | type(), _) if cls is Tool:
-                    return _saying(arguments[0])
+                case (None | type() as said, _) if cls is Tool and said is not Any:
+                    return _saying(said)
             return super().__class_getitem__(arguments)
 
     def __repr__(self) -> str:
