@@ -95,7 +95,7 @@ class Command:
     capture: bool
 
 
-def checked(params: ShellParams, workdir: str, default_seconds: float) -> Command:
+def checked(params: ShellParams, workdir: str | None, default_seconds: float) -> Command:
     """What was asked for, if it keeps the limits; raises `ToolValidationError`."""
     _check_command(params.command)
     _check_environment(params.env)

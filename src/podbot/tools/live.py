@@ -1,0 +1,249 @@
+"""The live part of a section: a sandbox that is opened when first needed, and its slices.
+
+`Live` belongs to one section and is what its tools hold, so that tools never keep a section alive.
+It opens the sandbox at the first call, opens it again if it was lost, keeps the session's slices
+true and ends everything once. What a backend adds is a `Home`; nothing here knows which.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from podbot.errors import FileError, GuestLostError, Kind, SandboxError, ToolValidationError
+from podbot.runtime.logging import StructuredLogger
+from podbot.runtime.session import Session
+from podbot.sandbox.sandbox import Sandbox
+from podbot.tools.filesystem import VirtualFileSystem
+from podbot.tools.mirror import Mirror
+from podbot.tools.reducers import FilesSeen
+
+if TYPE_CHECKING:
+    from podbot.prompt.context import ToolContext
+
+LOOKS = 3
+"""How often a look is repeated while other calls change the same files."""
+
+
+class Used(Protocol):
+    """A workspace value: a frozen dataclass that tells when it was last used."""
+
+    @property
+    def last_used_at(self) -> datetime:
+        """When a tool was last called."""
+        ...
+
+
+class Home(Protocol):
+    """What a backend brings: where its sandbox lives."""
+
+    @property
+    def workdir(self) -> str | None:
+        """What commands call the workspace, once that is known."""
+        ...
+
+    def open(self) -> Sandbox:
+        """Open the sandbox; again, in the same place, after one was lost."""
+        ...
+
+    def workspace(self, sandbox: Sandbox, now: datetime) -> Used:
+        """The value that tells the session of it."""
+        ...
+
+    def end(self) -> None:
+        """Remove what it made, the sandbox being closed. May be called twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a live sandbox works for: the session, its clock, and where to log."""
+
+    session: Session
+    clock: Callable[[], datetime]
+    logger: StructuredLogger
+
+
+class Live:
+    """A sandbox that is there when a tool needs it. Any thread may call."""
+
+    def __init__(self, home: Home, kind: type[Used], around: Surroundings):
+        self._home = home
+        self._kind = kind
+        self._around = around
+        self._owner = os.getpid()
+        self._opening = threading.Lock()
+        self._looking = threading.Lock()
+        self._looks = 0
+        self._sandbox: Sandbox | None = None
+        self._workspace: Used | None = None
+        self._ended = False
+        self._mirror = Mirror()
+
+    @property
+    def workdir(self) -> str | None:
+        """What commands call the workspace, once that is known."""
+        return self._home.workdir
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox, if it is open."""
+        return self._sandbox
+
+    def files(self) -> VirtualFileSystem:
+        """The files as the session knows them."""
+        return self._around.session.query(VirtualFileSystem).latest() or VirtualFileSystem()
+
+    @contextmanager
+    def call(self, context: ToolContext) -> Iterator[Sandbox]:
+        """The open sandbox, for one call of a tool.
+
+        The call can be cancelled from another thread; what the model did wrong comes out as
+        `ToolValidationError`.
+        """
+        context.check()
+        sandbox = self._opened()
+        self._touch()
+        thread = threading.get_ident()
+        forget = context.cancellation.on_cancel(lambda: sandbox.cancel(thread))
+        try:
+            yield sandbox
+        except SandboxError as error:
+            if isinstance(error, GuestLostError) or error.kind in _OVER:
+                self._lost(sandbox, error)
+                raise
+            context.check()  # what was cancelled fails in many ways: say the true one
+            raise told(error) from error
+        finally:
+            forget()
+        context.check()
+
+    def seconds(self, context: ToolContext, most: float) -> float:
+        """How long something may take: no longer than the call itself."""
+        left = context.remaining()
+        return most if left is None else max(0.001, min(most, left))
+
+    def look(self) -> None:
+        """Bring the file slice up to date with the sandbox, if that is open."""
+        wanted = self._looks + 1
+        with self._looking:
+            if self._looks >= wanted or self._sandbox is None:
+                return  # another call looked after this one was done, or nobody can have written
+            self._looks += 1
+            for _ in range(LOOKS):
+                if self._looked(self._sandbox):
+                    return
+
+    def refresh(self) -> None:
+        """After a call failed and its changes were taken back: tell of it again, and look."""
+        sandbox = self._sandbox
+        if sandbox is not None and not sandbox.closed:
+            self._touch()
+            self.look()
+
+    def end(self) -> None:
+        """Close the sandbox and remove what was made for it. In a fork, nothing."""
+        if os.getpid() != self._owner:
+            return
+        with self._opening:
+            if self._ended:
+                return
+            self._ended = True
+            sandbox, self._sandbox = self._sandbox, None
+            try:
+                if sandbox is not None:
+                    sandbox.close()
+            finally:
+                self._home.end()
+        self._around.logger.info("workspace.closed", session_id=self._around.session.session_id)
+
+    def _opened(self) -> Sandbox:
+        sandbox = self._sandbox
+        if sandbox is not None and not sandbox.closed:
+            return sandbox
+        with self._opening:
+            if self._ended:
+                raise SandboxError(
+                    "the workspace of this section is closed",
+                    kind=Kind.CLOSED,
+                    remedy="make a new section, or clone this one for a new session",
+                )
+            if self._sandbox is None or self._sandbox.closed:
+                self._sandbox = self._open()
+            return self._sandbox
+
+    def _open(self) -> Sandbox:
+        around = self._around
+        sandbox = self._home.open()
+        try:
+            self._workspace = self._home.workspace(sandbox, around.clock())
+            self._looked(sandbox)
+        except BaseException:
+            sandbox.close()
+            raise
+        around.logger.info(
+            "workspace.opened", session_id=around.session.session_id, backend=sandbox.backend
+        )
+        return sandbox
+
+    def _touch(self) -> None:
+        """Every call counts as use of the workspace, also one whose changes are taken back."""
+        if self._workspace is not None:
+            used = replace(self._workspace, last_used_at=self._around.clock())  # type: ignore[type-var]  # a dataclass, as `Used` says
+            self._around.session.mutate(self._kind).dispatch(used)
+
+    def _looked(self, sandbox: Sandbox) -> bool:
+        """Look once; whether the slice is now as it was seen."""
+        seen = self._mirror.look(sandbox, self.files())
+        if seen.changes or seen.complete != self.files().complete:
+            self._around.session.mutate(VirtualFileSystem).dispatch(seen)
+        return _is_told(seen, self.files())
+
+    def _lost(self, sandbox: Sandbox, error: SandboxError) -> None:
+        """The sandbox died: the next call opens another in the same place."""
+        with self._opening:
+            if self._sandbox is sandbox:
+                self._sandbox = None
+        sandbox.close()
+        self._around.logger.warning("workspace.lost", kind=error.kind.value, reason=error.message)
+
+
+# What a sandbox does not come back from.
+_OVER = frozenset({Kind.GUEST_LOST, Kind.GUEST_UNRESPONSIVE, Kind.PROTOCOL, Kind.DISK_LIMIT})
+
+
+def _is_told(seen: FilesSeen, files: VirtualFileSystem) -> bool:
+    return all(files.find(change.path) == change.after for change in seen.changes)
+
+
+_REMEDIES: dict[Kind, str] = {
+    Kind.NOT_FOUND: "use ls or glob to see what is there",
+    Kind.IS_DIRECTORY: "name a file; use ls to see what is in a folder",
+    Kind.NOT_DIRECTORY: "name a folder; use read_file for a file",
+    Kind.NOT_A_FILE: "only regular files can be read and written",
+    Kind.EXISTS: "write_file only creates: change the file with edit_file, or rm it first",
+    Kind.PERMISSION: "look at its mode with shell_execute (ls -l), or use another path",
+    Kind.PATH_ESCAPE: "the path leads out of the workspace, perhaps through a link: use another",
+    Kind.TOO_LARGE: "use grep or shell_execute (head, sed -n) to look at a part, or narrow it",
+    Kind.NO_MATCH: "read the file and copy the text exactly, spaces and line breaks included",
+    Kind.NOT_UNIQUE: "take more of the lines around it into old_string, or set replace_all",
+    Kind.BAD_PATTERN: "correct the pattern, and escape what is meant literally",
+    Kind.BAD_CWD: "name a folder that exists; use ls to see which do",
+    Kind.TIMEOUT: "use a simpler pattern, or narrow the search by path and glob",
+    Kind.DISK_FULL: "remove what is not needed with rm",
+    Kind.UNSUPPORTED: "use the file tools: this workspace runs no commands",
+}
+
+
+def told(error: SandboxError) -> SandboxError | ToolValidationError:
+    """The error as a model should hear it: what it can mend by another call says how."""
+    mendable = error.kind in _REMEDIES or error.kind is Kind.INVALID
+    if not mendable and not isinstance(error, FileError):
+        return error
+    remedy = _REMEDIES.get(error.kind, error.remedy)
+    return ToolValidationError(error.message, kind=error.kind, remedy=remedy)

@@ -1,0 +1,213 @@
+"""Keeps the `VirtualFileSystem` slice true: looks into the sandbox and tells what changed.
+
+A look is one listing, compared with the slice by size and time; only small text files that changed
+are read. So it costs what is there, up to a bound, and what changed. Where a workspace has more
+entries than that, its layer of changes is looked at instead, or the files that are known. The
+sandbox is the truth, but what it says is hostile: names and contents are data here, nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from podbot.errors import Kind, SandboxError
+from podbot.sandbox.sandbox import Sandbox
+from podbot.sandbox.values import FileInfo as Entry
+from podbot.tools.filesystem import KEPT_CHARACTERS, Encoding, VfsFile, VirtualFileSystem
+from podbot.tools.paths import VfsPath
+from podbot.tools.reducers import FileChange, FilesSeen
+
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.layers import Layer
+
+ENTRIES = 2000
+"""The most entries of a workspace that a session keeps in view."""
+READS = 200
+"""The most files whose contents one look takes in; the others keep none."""
+KNOWN = 64
+"""How many known files one look compares where not everything can be listed."""
+BINARY_PROBE = 8192
+
+# A file system's clock may stand still for some milliseconds. What was written that shortly before
+# the last look may have been written again since, with the same time.
+_TICK = timedelta(milliseconds=50)
+_NEVER = datetime.fromtimestamp(0, UTC)
+
+
+class Mirror:
+    """Looks at one workspace. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._looked = _NEVER
+        self._since: datetime | None = None
+
+    def look(self, sandbox: Sandbox, known: VirtualFileSystem) -> FilesSeen:
+        """What is not as ``known`` has it."""
+        now = datetime.fromtimestamp(time.time(), UTC)
+        found = _find(sandbox, known)
+        changes = tuple(self._changes(found, known, _Reader(sandbox)))
+        self._looked, self._since = now, self._since or now
+        return FilesSeen(changes, found.complete)
+
+    def _changes(
+        self, found: _Found, known: VirtualFileSystem, reader: _Reader
+    ) -> Iterator[FileChange]:
+        for path, facts in found.files.items():
+            old = known.find(path)
+            if facts is None:
+                if old is not None:
+                    yield FileChange(path, old, None)
+            elif old is None or self._may_differ(old, facts):
+                new = self._seen(path, facts, old, reader)
+                if new != old:
+                    yield FileChange(path, old, new)
+        if found.complete:
+            for file in known.files:
+                if file.path not in found.files:
+                    yield FileChange(file.path, file, None)
+
+    def _may_differ(self, old: VfsFile, facts: _Facts) -> bool:
+        if (old.size_bytes, old.updated_at) != facts:
+            return True
+        return old.content is not None and facts.updated_at > self._looked - _TICK
+
+    def _seen(self, path: VfsPath, facts: _Facts, old: VfsFile | None, reader: _Reader) -> VfsFile:
+        content: str | None = None
+        encoding: Encoding = "utf-8" if old is None else old.encoding
+        version = 1 if old is None else old.version
+        if not self._is_untouched(facts, old):
+            content, encoding = reader.text(path, facts.size)
+            if old is not None and (content is None or content != old.content):
+                version += 1
+        return VfsFile(
+            path=path,
+            content=content,
+            encoding=encoding,
+            size_bytes=facts.size,
+            version=version,
+            created_at=facts.updated_at if old is None else old.created_at,
+            updated_at=facts.updated_at,
+        )
+
+    def _is_untouched(self, facts: _Facts, old: VfsFile | None) -> bool:
+        """Whether this was there before anything ran, and so is not worth reading."""
+        if old is None:
+            return self._since is None or facts.updated_at < self._since - _TICK
+        return self._since is None and old.content is None and old.size_bytes == facts.size
+
+
+class _Facts(NamedTuple):
+    """What tells one state of a file from another."""
+
+    size: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The files there are (None: known to be gone), and whether these are all."""
+
+    files: dict[VfsPath, _Facts | None]
+    complete: bool
+
+
+class _Reader:
+    """Reads small text files, up to a number of them."""
+
+    def __init__(self, sandbox: Sandbox):
+        self._sandbox = sandbox
+        self._left = READS
+
+    def text(self, path: VfsPath, size: int) -> tuple[str | None, Encoding]:
+        """The text of a file, None for one a session does not keep."""
+        if self._left <= 0 or size > KEPT_CHARACTERS:
+            return None, "utf-8"
+        self._left -= 1
+        try:
+            data = self._sandbox.read(str(path), max_bytes=KEPT_CHARACTERS)
+        except SandboxError as error:
+            if error.kind in _GONE:
+                return None, "utf-8"
+            raise
+        text = text_of(data)
+        return text, "binary" if text is None else "utf-8"
+
+
+_GONE = frozenset(
+    {Kind.NOT_FOUND, Kind.NOT_DIRECTORY, Kind.NOT_A_FILE, Kind.IS_DIRECTORY, Kind.PERMISSION,
+     Kind.PATH_ESCAPE, Kind.TOO_LARGE}
+)  # fmt: skip
+
+
+def text_of(data: bytes) -> str | None:
+    """Bytes as text, None if they are not."""
+    if b"\0" in data[:BINARY_PROBE]:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def moment(mtime_ns: int) -> datetime:
+    """A file's time. One from outside of the calendar, which anybody may set, is the epoch."""
+    try:
+        return _NEVER + timedelta(microseconds=mtime_ns // 1000)
+    except OverflowError:
+        return _NEVER
+
+
+def path_of(name: str) -> VfsPath:
+    """A path as the sandbox tells it, relative to the workspace."""
+    return VfsPath(tuple(part for part in name.split("/") if part not in ("", ".")))
+
+
+def _find(sandbox: Sandbox, known: VirtualFileSystem) -> _Found:
+    try:
+        found = sandbox.list(".", recursive=True, max_entries=ENTRIES)
+        return _Found({path_of(each.path): _facts(each) for each in found if each.is_file}, True)
+    except SandboxError as error:
+        if error.kind is not Kind.TOO_LARGE:
+            raise
+    if sandbox.layer is not None:
+        return _Found(_changed_in(sandbox.layer), False)
+    newest = sorted(
+        (file for file in known.files if file.content is not None),
+        key=lambda file: file.updated_at,
+        reverse=True,
+    )
+    return _Found({file.path: _stat(sandbox, file.path) for file in newest[:KNOWN]}, False)
+
+
+def _changed_in(layer: Layer) -> dict[VfsPath, _Facts | None]:
+    """Files of the working folder that differ from the host's, as many as a session keeps."""
+    from podbot.changes.capture import capture
+    from podbot.changes.model import FileType
+
+    found: dict[VfsPath, _Facts | None] = {}
+    for change in capture(layer).changes:
+        if change.target == layer.targets[0] and len(found) < ENTRIES:
+            new = change.new
+            is_file = new is not None and new.type is FileType.FILE
+            found[path_of(change.path)] = (
+                _Facts(new.size, moment(new.mtime_ns)) if new is not None and is_file else None
+            )
+    return found
+
+
+def _stat(sandbox: Sandbox, path: VfsPath) -> _Facts | None:
+    try:
+        entry = sandbox.stat(str(path), follow=False)
+    except SandboxError as error:
+        if error.kind in _GONE:
+            return None
+        raise
+    return _facts(entry) if entry.is_file else None
+
+
+def _facts(entry: Entry) -> _Facts:
+    return _Facts(entry.size, moment(entry.mtime_ns))

@@ -1,0 +1,175 @@
+"""The tools in an overlay sandbox: `OverlaySandboxSection`. Changes are kept for review.
+
+A folder of the host is the workspace, seen copy-on-write: an agent works on it as it is, and not a
+byte of it changes. What was done lies in a layer that `podbot.changes` shows, applies, undoes or
+throws away. Commands are closed in by namespaces, seccomp and Landlock, without network.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from podbot.runtime.session import Session
+from podbot.sandbox.channel import visible
+from podbot.sandbox.folders import existing_folder
+from podbot.sandbox.limits import Limits
+from podbot.sandbox.overlay.launcher import OverlayLauncher
+from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.policy import Policy
+from podbot.sandbox.sandbox import Sandbox
+from podbot.tools import hydration, texts
+from podbot.tools.evaluation import EvalParams, EvalResult
+from podbot.tools.mounts import HostPath
+from podbot.tools.paths import WORKSPACE
+from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.tools.shell import ShellParams, ShellResult
+
+__all__ = [
+    "OverlayEvalParams",
+    "OverlayEvalResult",
+    "OverlaySandboxConfig",
+    "OverlaySandboxSection",
+    "OverlayShellParams",
+    "OverlayShellResult",
+    "OverlayWorkspace",
+]
+
+OverlayShellParams = ShellParams
+OverlayShellResult = ShellResult
+OverlayEvalParams = EvalParams
+OverlayEvalResult = EvalResult
+
+_TEXT = texts.joined(
+    """\
+You have a workspace: the folder `{target}`, in a sandbox. You see it as it is on this machine, and
+what you change stays in the sandbox until a person has reviewed it. Commands have no network and no
+privileges. They can read the rest of the machine where it is not hidden, and not change it; `/tmp`
+and the home directory can be written to, and are thrown away.""",
+    texts.FILES,
+    texts.commands("Python of any length"),
+    texts.RELATIVE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaySandboxConfig(WorkspaceConfig):
+    """Settings of an `OverlaySandboxSection`.
+
+    - ``target``: the folder that is the workspace; default the current one. Further folders are
+      seen copy-on-write too, at their own paths, by commands.
+    - ``discard``: throw the changes away at the end. Without it they stay for review, unless
+      there are none.
+    - ``policy``, ``limits``: as for any overlay sandbox; ``base_environment`` is added to the
+      policy's.
+    """
+
+    target: HostPath | Sequence[HostPath] = "."
+    discard: bool = False
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayWorkspace:
+    """The workspace of an `OverlaySandboxSection`, as its session knows it.
+
+    ``target`` is the folder it is, ``workdir`` what tool arguments call it, ``layer_id`` the name
+    of the changes: ``podbot diff LAYER_ID`` shows them.
+    """
+
+    target: str
+    workdir: str
+    layer_id: str
+    env: tuple[tuple[str, str], ...]
+    started_at: datetime
+    last_used_at: datetime
+
+
+class OverlaySandboxSection(WorkspaceSection):
+    """All nine tools on a copy-on-write view of a folder; `layer` is where the changes are."""
+
+    config: OverlaySandboxConfig
+
+    def __init__(self, *, session: Session, config: OverlaySandboxConfig | None = None):
+        chosen = config or OverlaySandboxConfig()
+        # Found now: the current folder may be another one when the sandbox is opened.
+        targets = tuple(str(existing_folder(target)) for target in _targets(chosen))
+        kind = Kindred(
+            key="overlay.sandbox",
+            title="Sandboxed Workspace",
+            text=_TEXT.format(target=visible(targets[0])),
+            component="tools.overlay",
+            workspace=OverlayWorkspace,
+        )
+        super().__init__(
+            session=session,
+            config=chosen,
+            kind=kind,
+            home=lambda given: self._settled(_OverlayHome(given, chosen, targets)),
+        )
+
+    @property
+    def layer(self) -> Layer | None:
+        """Where the changes are, once a call has opened the sandbox; stays after `close`."""
+        return self._home.layer
+
+    def _settled(self, home: _OverlayHome) -> _OverlayHome:
+        self._home = home
+        return home
+
+
+def _targets(config: OverlaySandboxConfig) -> Sequence[HostPath]:
+    target = config.target
+    return (target,) if isinstance(target, str | os.PathLike) else target
+
+
+class _OverlayHome:
+    """A layer over the target, made for the first sandbox and gone on in by those after it."""
+
+    def __init__(self, given: Given, config: OverlaySandboxConfig, targets: tuple[str, ...]):
+        self._given = given
+        self._targets = targets
+        self._limits = config.limits
+        self._discard = config.discard
+        environment = {**config.policy.environment, **given.environment}
+        self._policy = replace(config.policy, environment=environment)
+        self.workdir: str | None = targets[0]
+        self.layer: Layer | None = None
+
+    def open(self) -> Sandbox:
+        """A sandbox over the target, or over the layer of the one that was lost."""
+        if self.layer is not None and self.layer.path.exists():
+            return Sandbox(self._launcher(None, self.layer))
+        sandbox = Sandbox(self._launcher(self._targets, None))
+        try:
+            hydration.send(self._given.mounts, sandbox)
+        except BaseException:
+            sandbox.close()
+            _throw_away(sandbox.layer)
+            raise
+        self.layer = sandbox.layer
+        return sandbox
+
+    def _launcher(self, targets: tuple[str, ...] | None, layer: Layer | None) -> OverlayLauncher:
+        return OverlayLauncher(
+            targets, policy=self._policy, limits=self._limits, layer=layer, confined=True
+        )
+
+    def workspace(self, sandbox: Sandbox, now: datetime) -> OverlayWorkspace:
+        """What the session is told."""
+        environment = tuple(sorted(self._given.environment.items()))
+        layer_id = "" if self.layer is None else self.layer.id
+        return OverlayWorkspace(sandbox.workdir, WORKSPACE, layer_id, environment, now, now)
+
+    def end(self) -> None:
+        """Throw the changes away, if that was asked for."""
+        if self._discard:
+            _throw_away(self.layer)
+
+
+def _throw_away(layer: Layer | None) -> None:
+    if layer is not None and layer.path.exists():  # an empty one went with its sandbox
+        layer.discard()

@@ -1,0 +1,35 @@
+"""The words that the prompts of all workspaces share, so that they cannot disagree.
+
+Each section says in its own words what its workspace is; how to name files and what the tools allow
+is said here, from the numbers the tools use.
+"""
+
+from __future__ import annotations
+
+from podbot.tools import evaluation, files, filesystem, paths, shell
+
+FILES = f"""\
+`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the workspace alone.
+Their paths are relative to it, or start with `{paths.WORKSPACE}/`: plain ASCII, up to
+{paths.MAX_SEGMENTS} names of {paths.MAX_SEGMENT} characters, no `..`. `write_file` creates files
+of up to {filesystem.KEPT_CHARACTERS:,} characters; change an existing file with `edit_file`.
+`read_file` gives up to {files.READ_LINES:,} lines at once; read on with `offset`."""
+
+RELATIVE = f"""\
+Inside a command `{paths.WORKSPACE}` does not exist. Commands start in the workspace: use relative
+paths there."""
+
+
+def commands(eval_size: str) -> str:
+    """What the two tools that run things allow; ``eval_size`` is how much Python."""
+    return f"""\
+`shell_execute` runs one command, given as a list of words; no shell reads it. It may take
+{shell.MOST_SECONDS:g} seconds ({shell.DEFAULT_SECONDS:g} unless you say otherwise), and you see
+{shell.STREAM_BYTES // 1024} KiB of each output stream. `evaluate_python` runs {eval_size} with a
+fresh `python3`, for {evaluation.SECONDS:g} seconds at most; it can open files of the workspace
+itself."""
+
+
+def joined(*paragraphs: str) -> str:
+    """Paragraphs as one text."""
+    return "\n\n".join(paragraphs)

@@ -1,0 +1,174 @@
+"""The tools on plain processes of this machine: `UnsafeLocalSandboxSection`. **Isolates nothing.**
+
+For hosts that are a sandbox themselves: a container, a CI job. Commands run as the calling user,
+with all that user may do. What it does keep: a private temporary workspace that goes with the
+section, a short environment, limits on time and output, and that no process outlives it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from podbot.config import variables
+from podbot.errors import Kind, ToolValidationError
+from podbot.runtime.session import Session
+from podbot.sandbox.local import LocalSandbox
+from podbot.sandbox.policy import Policy
+from podbot.sandbox.sandbox import Sandbox
+from podbot.tools import hydration, texts
+from podbot.tools.evaluation import EvalParams, EvalResult
+from podbot.tools.mounts import HostPath, is_inside, normalize_host_root
+from podbot.tools.paths import WORKSPACE
+from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.tools.shell import ShellParams, ShellResult
+
+__all__ = [
+    "LocalEvalParams",
+    "LocalEvalResult",
+    "LocalShellParams",
+    "LocalShellResult",
+    "UnsafeLocalSandboxConfig",
+    "UnsafeLocalSandboxSection",
+    "UnsafeLocalWorkspace",
+]
+
+EVAL_CHARACTERS = 2000
+"""The longest code `evaluate_python` takes here; longer scripts are files."""
+
+# The same types on every backend, so that a tool call need not change when the backend does.
+LocalShellParams = ShellParams
+LocalShellResult = ShellResult
+LocalEvalParams = EvalParams
+LocalEvalResult = EvalResult
+
+_TEXT = texts.joined(
+    """\
+You have a workspace in a temporary folder of the machine this runs on. **Nothing isolates it**:
+commands run as the user who runs this program, with that user's files, processes and network. Only
+what encloses this program, if anything does, limits them. Keep to the workspace, and change nothing
+outside of it.""",
+    texts.FILES,
+    texts.commands(f"up to {EVAL_CHARACTERS:,} characters of Python"),
+    f"{texts.RELATIVE} The workspace is removed when the session ends.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnsafeLocalSandboxConfig(WorkspaceConfig):
+    """Settings of an `UnsafeLocalSandboxSection`.
+
+    ``workspace_root``: the folder to make the workspace in, which must lie in
+    ``allowed_host_roots`` if those are given; default ``$PODBOT_WORKSPACE_ROOT``, else the
+    machine's folder for temporary files.
+    """
+
+    workspace_root: HostPath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnsafeLocalWorkspace:
+    """The workspace of an `UnsafeLocalSandboxSection`, as its session knows it.
+
+    ``workdir`` is what tool arguments call it, ``workspace_path`` the folder it is.
+    """
+
+    workspace_path: str
+    workdir: str
+    env: tuple[tuple[str, str], ...]
+    started_at: datetime
+    last_used_at: datetime
+
+
+_KIND = Kindred(
+    key="local.sandbox",
+    title="Local Workspace",
+    text=_TEXT,
+    component="tools.unsafe_local",
+    workspace=UnsafeLocalWorkspace,
+    eval_characters=EVAL_CHARACTERS,
+)
+
+
+class UnsafeLocalSandboxSection(WorkspaceSection):
+    """All nine tools on plain processes. **It isolates nothing**: see the module."""
+
+    config: UnsafeLocalSandboxConfig
+
+    def __init__(self, *, session: Session, config: UnsafeLocalSandboxConfig | None = None):
+        chosen = config or UnsafeLocalSandboxConfig()
+        root = _workspace_root(chosen)
+        super().__init__(
+            session=session,
+            config=chosen,
+            kind=_KIND,
+            home=lambda given: _LocalHome(given, root),
+        )
+
+
+def _workspace_root(config: UnsafeLocalSandboxConfig) -> Path:
+    if config.workspace_root is None:
+        said = variables.WORKSPACE_ROOT.read()
+        return normalize_host_root(tempfile.gettempdir() if said is None else said)
+    root = normalize_host_root(config.workspace_root)
+    allowed = [normalize_host_root(each) for each in config.allowed_host_roots]
+    if allowed and not is_inside(root, allowed):
+        raise ToolValidationError(
+            f"workspace_root {root} is outside of the allowed host roots",
+            kind=Kind.PATH_ESCAPE,
+            remedy="choose a folder inside one of allowed_host_roots, or add it to them",
+        )
+    return root
+
+
+class _LocalHome:
+    """A private folder, made for the first sandbox and kept for those that follow it."""
+
+    def __init__(self, given: Given, root: Path):
+        self._given = given
+        self._root = root
+        self._folder: Path | None = None
+        self.workdir: str | None = None
+
+    def open(self) -> Sandbox:
+        """A sandbox in the workspace folder, which is made and filled the first time."""
+        workspace = self._filled()
+        sandbox = LocalSandbox(workspace, policy=Policy(environment=self._given.environment))
+        self.workdir = sandbox.workdir
+        return sandbox
+
+    def _filled(self) -> Path:
+        if self._folder is None:
+            prefix = f"wink-{self._given.session.session_id}-"
+            try:
+                # Unpredictable, and 0700: nobody else can be there first, or look in.
+                self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self._root))
+            except OSError as error:
+                raise ToolValidationError(
+                    f"no workspace can be made in {self._root}: {error.strerror}",
+                    kind=Kind.IO,
+                    remedy=f"set workspace_root or {variables.WORKSPACE_ROOT.name} to a folder "
+                    "that can be written to",
+                ) from error
+        return hydration.hydrated(self._folder, self._given.mounts)
+
+    def workspace(self, sandbox: Sandbox, now: datetime) -> UnsafeLocalWorkspace:
+        """What the session is told."""
+        environment = tuple(sorted(self._given.environment.items()))
+        return UnsafeLocalWorkspace(sandbox.workdir, WORKSPACE, environment, now, now)
+
+    def end(self) -> None:
+        """Remove the folder with everything in it."""
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            try:
+                hydration.remove(folder)
+            except OSError as error:
+                raise ToolValidationError(
+                    f"the workspace {folder} could not be removed: {error.strerror}",
+                    kind=Kind.IO,
+                    remedy=f"remove it by hand: rm -rf {os.fspath(folder)!r}",
+                ) from error

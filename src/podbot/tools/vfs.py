@@ -1,0 +1,106 @@
+"""The file tools on memory: `VfsToolsSection`, and the names of the virtual file system.
+
+For agents that only read and write. Nothing can be run, and no path leads to the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from podbot.runtime.session import Session
+from podbot.sandbox.memory import MemorySandbox
+from podbot.sandbox.sandbox import Sandbox
+from podbot.tools import hydration, texts
+from podbot.tools.filesystem import (
+    DeleteEntry,
+    FileInfo,
+    VfsFile,
+    VirtualFileSystem,
+    WriteFile,
+    WriteMode,
+)
+from podbot.tools.mounts import HostMount, normalize_host_root
+from podbot.tools.paths import WORKSPACE, VfsPath, normalize_string_path
+from podbot.tools.reducers import make_delete_reducer, make_write_reducer
+from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
+
+__all__ = [
+    "DeleteEntry",
+    "FileInfo",
+    "HostMount",
+    "VfsFile",
+    "VfsPath",
+    "VfsToolsConfig",
+    "VfsToolsSection",
+    "VfsWorkspace",
+    "VirtualFileSystem",
+    "WriteFile",
+    "WriteMode",
+    "make_delete_reducer",
+    "make_write_reducer",
+    "normalize_host_root",
+    "normalize_string_path",
+]
+
+_TEXT = texts.joined(
+    """\
+You have a workspace of files that live in memory. Nothing can be run there, and no file of the
+machine can be reached.""",
+    texts.FILES,
+)
+
+VfsToolsConfig = WorkspaceConfig
+"""A `VfsToolsSection` needs no settings of its own; ``base_environment`` has no meaning there."""
+
+
+@dataclass(frozen=True, slots=True)
+class VfsWorkspace:
+    """The workspace of a `VfsToolsSection`, as its session knows it."""
+
+    workdir: str
+    started_at: datetime
+    last_used_at: datetime
+
+
+_KIND = Kindred(
+    key="vfs.tools",
+    title="Virtual Filesystem",
+    text=_TEXT,
+    component="tools.vfs",
+    workspace=VfsWorkspace,
+    commands=False,
+)
+
+
+class VfsToolsSection(WorkspaceSection):
+    """The seven file tools on files in memory. Mounts are copied in; nothing is written back."""
+
+    def __init__(self, *, session: Session, config: VfsToolsConfig | None = None):
+        super().__init__(
+            session=session, config=config or VfsToolsConfig(), kind=_KIND, home=_MemoryHome
+        )
+
+
+class _MemoryHome:
+    """A memory sandbox: it cannot be lost, so it is opened once."""
+
+    workdir: str | None = WORKSPACE
+
+    def __init__(self, given: Given):
+        self._mounts = given.mounts
+
+    def open(self) -> Sandbox:
+        sandbox = MemorySandbox()
+        try:
+            hydration.send(self._mounts, sandbox)
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def workspace(self, sandbox: Sandbox, now: datetime) -> VfsWorkspace:
+        return VfsWorkspace(sandbox.workdir, now, now)
+
+    def end(self) -> None:
+        """Closing the sandbox dropped all there was."""
