@@ -11,6 +11,7 @@ from bench import (
     commands,
     diff,
     files,
+    framework,
     kernel,
     lifecycle,
     run,
@@ -66,4 +67,6 @@ ALL = (
     Benchmark("diff", diff.many, needs="git"),
     Benchmark("diff-hard", diff.hard, needs="git"),
     Benchmark("apply", apply.apply),
+    Benchmark("tool-call", framework.tool_call),
+    Benchmark("tool-calls", framework.tool_calls),
 )
