@@ -23,11 +23,13 @@ if TYPE_CHECKING:
         SandboxError,
     )
     from podbot.sandbox.async_backends import (
+        AsyncContainerSandbox,
         AsyncLocalSandbox,
         AsyncMemorySandbox,
         AsyncOverlaySandbox,
     )
     from podbot.sandbox.async_sandbox import AsyncProcess, AsyncSandbox
+    from podbot.sandbox.container.sandbox import ContainerSandbox
     from podbot.sandbox.launcher import Launched, Launcher
     from podbot.sandbox.limits import Limits
     from podbot.sandbox.local import LocalSandbox
@@ -51,11 +53,13 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_ENVIRONMENT",
     "DEFAULT_HIDDEN",
+    "AsyncContainerSandbox",
     "AsyncLocalSandbox",
     "AsyncMemorySandbox",
     "AsyncOverlaySandbox",
     "AsyncProcess",
     "AsyncSandbox",
+    "ContainerSandbox",
     "ExecResult",
     "FileError",
     "FileInfo",
@@ -88,8 +92,11 @@ __all__ = [
 # Found when first used: whoever needs one part does not pay for the others.
 _HOMES = {
     "podbot.errors": "FileError GuestLostError Kind LaunchError PodbotError SandboxError",
-    "podbot.sandbox.async_backends": "AsyncLocalSandbox AsyncMemorySandbox AsyncOverlaySandbox",
+    "podbot.sandbox.async_backends": (
+        "AsyncContainerSandbox AsyncLocalSandbox AsyncMemorySandbox AsyncOverlaySandbox"
+    ),
     "podbot.sandbox.async_sandbox": "AsyncProcess AsyncSandbox",
+    "podbot.sandbox.container.sandbox": "ContainerSandbox",
     "podbot.sandbox.launcher": "Launched Launcher",
     "podbot.sandbox.limits": "Limits",
     "podbot.sandbox.local": "LocalSandbox",
@@ -120,20 +127,22 @@ if not TYPE_CHECKING:
 
 
 def open(backend: str = "overlay", **options: object) -> Sandbox:
-    """Open a sandbox by its backend's name: ``memory``, ``local``, ``overlay`` or a plugin's.
+    """Open a sandbox by its backend's name: ``memory``, ``local``, ``overlay``, ``container`` or
+    a plugin's.
 
     ``options`` are the backend's own, besides ``policy`` and ``limits``, which all take; see
-    `LocalSandbox` and `OverlaySandbox`. Raises `LaunchError`, or kind ``unknown_backend``.
+    `LocalSandbox`, `OverlaySandbox` and `ContainerSandbox`. Raises `LaunchError`, or kind
+    ``unknown_backend``.
     """
     from podbot.sandbox.launcher import find
-    from podbot.sandbox.sandbox import Sandbox
+    from podbot.sandbox.sandbox import opened
 
-    return Sandbox(find(backend)(**options))
+    return opened(find(backend)(**options))
 
 
 def open_async(backend: str = "overlay", **options: object) -> AsyncSandbox:
     """The async twin of `open`: await it, or use it in ``async with``."""
-    from podbot.sandbox.async_sandbox import AsyncSandbox
+    from podbot.sandbox.async_sandbox import unopened
     from podbot.sandbox.launcher import find
 
-    return AsyncSandbox(find(backend)(**options))
+    return unopened(find(backend)(**options))

@@ -47,12 +47,7 @@ class AsyncSandbox:
     def __init__(self, launcher: Launcher):
         self._launcher = launcher
         self._channel: AsyncSocketChannel | AsyncAdapter | None = None
-        self._finalizer: (
-            weakref.finalize[
-                [AsyncSocketChannel | AsyncAdapter, Launched, dict[int, OutputPipes], int], Self
-            ]
-            | None
-        ) = None
+        self._finalizer: weakref.finalize[..., AsyncSandbox] | None = None
         self._passes_descriptors = False
         self._pipes: dict[int, OutputPipes] = {}
         self.backend = launcher.name
@@ -67,7 +62,10 @@ class AsyncSandbox:
         """Start the sandbox, once; `await sandbox` and ``async with`` do this."""
         if self._finalizer is not None:
             return self
-        launched = await _finish(asyncio.to_thread(self._launcher.launch), _end_orphan)
+        await self._attach(await finish(asyncio.to_thread(self._launcher.launch), _end_orphan))
+        return self
+
+    async def _attach(self, launched: Launched) -> None:
         connection = launched.connection
         self._channel = (
             AsyncSocketChannel(connection, launched.died)
@@ -88,7 +86,6 @@ class AsyncSandbox:
             except BaseException:
                 await self.close()
                 raise
-        return self
 
     def _started(self) -> AsyncSocketChannel | AsyncAdapter:
         if self._channel is None:
@@ -101,8 +98,12 @@ class AsyncSandbox:
             raise closed_error()
         return self._channel
 
+    async def _awake(self) -> AsyncSocketChannel | AsyncAdapter:
+        """The channel, for a verb that begins."""
+        return self._started()
+
     async def _run(self, op: Op[T]) -> T:
-        channel = self._started()
+        channel = await self._awake()
         try:
             call = next(op)
             while True:
@@ -120,12 +121,12 @@ class AsyncSandbox:
 
     async def _run_apart(self, op: Op[T]) -> T:
         """Drive a verb that reads and writes the host's disk itself: its steps, in threads."""
-        channel = self._started()
+        channel = await self._awake()
         reply: Reply | None = None
         error: SandboxError | None = None
         try:
             while True:
-                step = await _finish(asyncio.to_thread(_advance, op, reply, error), None)
+                step = await finish(asyncio.to_thread(_advance, op, reply, error), None)
                 if isinstance(step, _Returned):
                     return step.value
                 reply = error = None
@@ -134,7 +135,7 @@ class AsyncSandbox:
                 except SandboxError as refusal:
                     error = refusal
         finally:
-            await _finish(asyncio.to_thread(op.close), None)
+            await finish(asyncio.to_thread(op.close), None)
 
     # Commands and files
 
@@ -274,6 +275,7 @@ class AsyncSandbox:
     ) -> AsyncProcess:
         """Start a command in the background."""
         cmd = ops.command(argv, cwd, env)
+        await self._awake()  # before asking what its line can carry
         if terminal is not None or drop_oldest or not self._passes_descriptors:
             number = await self._run(ops.spawn(cmd, terminal, stdin, drop_oldest, self.limits))
             return AsyncProcess(self, number, cmd.argv)
@@ -297,6 +299,10 @@ class AsyncSandbox:
         found = await self._run(ops.processes())
         return [AsyncProcess(self, number, argv) for number, argv, _ in found]
 
+    async def set_environment(self, environment: Mapping[str, str]) -> None:
+        """Add variables to those that commands start with, from now on."""
+        await self._run(ops.set_environment(environment))
+
     # Its end
 
     @property
@@ -309,7 +315,7 @@ class AsyncSandbox:
         if self._channel is not None:
             self._channel.close()
         if self._finalizer is not None:
-            await _finish(asyncio.to_thread(self._finalizer), None)
+            await finish(asyncio.to_thread(self._finalizer), None)
 
     def __await__(self) -> Generator[object, None, Self]:
         return self.start().__await__()
@@ -328,6 +334,12 @@ class AsyncSandbox:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open" if self._channel else "not started"
         return f"<{type(self).__name__} {self.backend} {self.workdir!r} {state}>"
+
+
+def unopened(launcher: Launcher) -> AsyncSandbox:
+    """A sandbox of a launcher, not started yet: of its backend's own class, if that has one."""
+    make: Callable[[], AsyncSandbox] | None = getattr(launcher, "async_sandbox", None)
+    return AsyncSandbox(launcher) if make is None else make()
 
 
 def _end(
@@ -456,7 +468,7 @@ def _advance(op: Op[T], reply: Reply | None, error: SandboxError | None) -> Call
         return _Returned(stop.value)
 
 
-async def _finish(work: Coroutine[object, object, T], undo: Callable[[T], None] | None) -> T:
+async def finish(work: Coroutine[object, object, T], undo: Callable[[T], None] | None) -> T:
     """Await work in a thread that must not be left half done: a cancelled caller waits for it,
     undoes it if there is a way, and only then goes."""
     task = asyncio.ensure_future(work)

@@ -2598,6 +2598,10 @@ class Guest:
         if head.get("subreaper"):
             LIBC.become_subreaper()
 
+    def _set_environment(self, head: Head, _: bytes) -> None:
+        self._environment = {**self._environment, **head["env"]}
+        self.answer({"id": head["id"]})
+
     def _cancel(self, head: Head, _: bytes) -> None:
         target = head["target"]
         for job in list(self.jobs.values()):
@@ -3007,7 +3011,8 @@ class Guest:
         self.answer({"id": head["id"]})
 
     _OPERATIONS: ClassVar[dict[object, Callable[[Guest, Head, bytes], None]]] = {
-        "init": _init, "cancel": _cancel, "exec": _exec, "spawn": _spawn, "output": _output,
+        "init": _init, "environment": _set_environment,
+        "cancel": _cancel, "exec": _exec, "spawn": _spawn, "output": _output,
         "input": _input, "wait": _wait, "signal": _signal, "resize": _resize, "forget": _forget,
         "processes": _processes, "python": _python, "python_interrupt": _python_interrupt,
         "python_restart": _python_restart, "stdin_open": _stdin_open,

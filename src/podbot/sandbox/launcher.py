@@ -48,7 +48,11 @@ class Launched:
 
 
 class Launcher(Protocol):
-    """Starts one sandbox."""
+    """Starts one sandbox.
+
+    A backend whose sandboxes can do more than others also has ``sandbox()`` and
+    ``async_sandbox()``, which give one of its own class.
+    """
 
     name: str
     limits: Limits
@@ -77,6 +81,10 @@ def find(name: str) -> LauncherFactory:
         from podbot.sandbox.overlay.launcher import OverlayLauncher
 
         return OverlayLauncher
+    if name == "container":
+        from podbot.sandbox.container.launcher import ContainerLauncher
+
+        return ContainerLauncher
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=ENTRY_POINTS, name=name):
@@ -86,5 +94,6 @@ def find(name: str) -> LauncherFactory:
     raise SandboxError(
         f"there is no sandbox backend {name!r}",
         kind=Kind.UNKNOWN_BACKEND,
-        remedy="use memory, local or overlay" + (f", or one of: {others}" if others else ""),
+        remedy="use memory, local, overlay or container"
+        + (f", or one of: {others}" if others else ""),
     )

@@ -583,6 +583,12 @@ def symlink(path: str, target: str) -> Op[None]:
     yield Call("symlink", {"path": path_text(path), "target": path_text(target)})
 
 
+def set_environment(env: Mapping[str, str]) -> Op[None]:
+    """Add variables to those that commands start with."""
+    checked = command(("true",), None, env)  # the same rules as for one command
+    yield Call("environment", {"env": checked.env})
+
+
 def init(config: Mapping[str, object]) -> Op[str]:
     """The first request: what the guest must know. Gives the guest's Python version."""
     reply = yield Call("init", dict(config))

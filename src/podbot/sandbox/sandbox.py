@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
@@ -72,7 +72,7 @@ class Sandbox:
             if isinstance(connection, socket.socket)
             else connection
         )
-        self._finalizer = weakref.finalize(
+        self._finalizer: weakref.finalize[..., Sandbox] = weakref.finalize(
             self, _end, self._channel, launched, self._pipes, os.getpid()
         )
         self._closing = threading.Lock()
@@ -325,6 +325,13 @@ class Sandbox:
         """
         return isinstance(self._channel, SocketChannel) and self._channel.cancel(thread)
 
+    def set_environment(self, environment: Mapping[str, str]) -> None:
+        """Add variables to those that commands start with, from now on.
+
+        A Python kernel that runs already keeps the ones it has. Raises kind ``unsupported``.
+        """
+        self._run(ops.set_environment(environment))
+
     # Its end
 
     @property
@@ -354,6 +361,12 @@ class Sandbox:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<{type(self).__name__} {self.backend} {self.workdir!r} {state}>"
+
+
+def opened(launcher: Launcher) -> Sandbox:
+    """A sandbox of a launcher: of its backend's own class, if that has one."""
+    make: Callable[[], Sandbox] | None = getattr(launcher, "sandbox", None)
+    return Sandbox(launcher) if make is None else make()
 
 
 def _end(channel: Channel, launched: Launched, pipes: dict[int, OutputPipes], owner: int) -> None:

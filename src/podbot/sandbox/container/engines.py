@@ -1,0 +1,69 @@
+"""The engines that container sandboxes use: connected once, shared while any sandbox needs them.
+
+Remembers of each what turned out: that no socket of ours gets through to its containers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+from podbot.engine import Engine
+from podbot.engine.connecting import connect as _connect
+from podbot.errors import ContainerError, Kind
+
+_VARIABLES = ("PODBOT_", "PODMAN_", "CONTAINER_", "CONTAINERS_", "DOCKER_", "XDG_RUNTIME_DIR")
+
+_shared: weakref.WeakValueDictionary[tuple[object, ...], Engine] = weakref.WeakValueDictionary()
+_streams: weakref.WeakKeyDictionary[Engine, str] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def connect(given: Engine | str | None) -> Engine:
+    """The engine that was named, or the one that is found; the same for all while it is used."""
+    if isinstance(given, Engine):
+        return given
+    settings = [(name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)]
+    key = (os.getpid(), given, *sorted(settings))
+    with _lock:
+        found = _shared.get(key)
+    if found is None:
+        made = _connect(given)
+        with _lock:
+            found = _shared.setdefault(key, made)
+    return found
+
+
+def owner(engine: Engine) -> int | None:
+    """Who a local engine runs as: whose socket it is."""
+    if not engine.facts.local:
+        return None
+    try:
+        return os.stat(engine.endpoint.path).st_uid
+    except OSError:
+        return None
+
+
+def why_stream(engine: Engine, runtime: str | None) -> str | None:
+    """Why a guest must be reached through the engine; None if it need not be."""
+    if not engine.facts.local:
+        return "the engine is not on this machine"
+    if runtime in ("runsc", "kata"):
+        return f"{runtime} lets no socket of the host's through"
+    return _streams.get(engine)
+
+
+def remember_stream(engine: Engine, why: str) -> None:
+    """No socket gets through to containers of this engine: do not try again."""
+    _streams[engine] = why
+
+
+def pull(engine: Engine, image: str) -> None:
+    """Have an image that is not there fetched; raises what says how to get it otherwise."""
+    raise ContainerError(
+        f"there is no image {image}",
+        kind=Kind.IMAGE_NOT_FOUND,
+        remedy="make one with `podbot image build`, or pull it",
+        subject=image,
+    )

@@ -1,0 +1,130 @@
+"""What a container is given of podbot: the guest and ``rg``, copied once, mounted read-only.
+
+A copy, as podbot may be installed where the user inside cannot read. It lies beside the layers,
+in a folder whose name is made of its contents, so two versions of podbot do not share one. Nothing
+in it is ever changed; whoever makes it does so aside and renames.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from podbot.errors import Kind, LaunchError
+from podbot.sandbox import guest, interpreter
+from podbot.sandbox.overlay import layers
+
+FOLDER = "kits"
+INSIDE = "/run/podbot/kit"
+START = (
+    f"import sys; sys.path.insert(0, {INSIDE!r}); sys.dont_write_bytecode = True\n"
+    "if sys.version_info < (3, 8): sys.exit('podbot: Python ' + sys.version.split()[0])\n"
+    "import guest; guest.main()"
+)
+"""Importing finds the compiled guest if this Python is the host's; else it is compiled (40 ms)."""
+
+
+def path() -> Path:
+    """The folder to mount at `INSIDE`."""
+    return _made(str(layers.root()), guest.__file__, interpreter.ripgrep())
+
+
+def command(line: str) -> list[str]:
+    """What a container runs: the guest, on a socket or on descriptors."""
+    # Isolated and without site: nothing of the image's environment or the workspace gets in.
+    return ["python3", "-I", "-S", "-c", START, *line.split()]
+
+
+def ripgrep() -> str | None:
+    """Where the guest finds ``rg``, if the host has one that runs anywhere."""
+    return f"{INSIDE}/rg" if _is_static(interpreter.ripgrep()) else None
+
+
+@lru_cache(maxsize=4)
+def _made(root: str, source: str, rg: str | None) -> Path:
+    text = Path(source).read_bytes()
+    digest = hashlib.sha256(text)
+    digest.update(f"{importlib.util.MAGIC_NUMBER!r} {_facts(rg)}".encode())
+    kit = Path(root, FOLDER, digest.hexdigest()[:16])
+    if kit.is_dir():
+        return kit
+    draft = kit.with_name(f".{kit.name}-{os.urandom(4).hex()}")
+    try:
+        draft.mkdir(parents=True)
+        _fill(draft, text, rg if _is_static(rg) else None)
+        try:
+            os.rename(draft, kit)
+        except OSError:
+            if not kit.is_dir():  # else someone else made the same one first
+                raise
+            shutil.rmtree(draft)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise LaunchError(
+            f"what a container needs of podbot cannot be put into {kit.parent}: {error.strerror}",
+            kind=Kind.LAYER_FAILED,
+            remedy=f"free some space, or set {layers.ROOT_VARIABLE} to another disk",
+        ) from None
+    return kit
+
+
+def _fill(draft: Path, text: bytes, rg: str | None) -> None:
+    (draft / "guest.py").write_bytes(text)
+    compiled = (
+        draft / "__pycache__" / os.path.basename(importlib.util.cache_from_source("guest.py"))
+    )
+    compiled.parent.mkdir()
+    compiled.write_bytes(_compiled(text))
+    if rg is not None:
+        shutil.copyfile(rg, draft / "rg")
+        (draft / "rg").chmod(0o755)
+    for place in (draft, compiled.parent):
+        place.chmod(0o755)
+    for file in (draft / "guest.py", compiled):
+        file.chmod(0o644)
+
+
+def _compiled(text: bytes) -> bytes:
+    """The guest as Python keeps compiled modules; of the kind not compared with its source."""
+    import marshal
+
+    code = compile(text, f"{INSIDE}/guest.py", "exec", dont_inherit=True)
+    unchecked = (1).to_bytes(4, "little")
+    return (
+        importlib.util.MAGIC_NUMBER
+        + unchecked
+        + importlib.util.source_hash(text)
+        + marshal.dumps(code)
+    )
+
+
+def _facts(path: str | None) -> tuple[int, ...] | None:
+    if path is None:
+        return None
+    facts = os.stat(path)
+    return facts.st_size, facts.st_mtime_ns
+
+
+@lru_cache(maxsize=4)
+def _is_static(path: str | None) -> bool:
+    """Whether a program needs no library of the image's: an ELF file that names no interpreter."""
+    if path is None:
+        return False
+    with suppress(OSError, ValueError), open(path, "rb") as file:
+        return _names_no_interpreter(file.read(4096))
+    return False
+
+
+def _names_no_interpreter(head: bytes) -> bool:
+    if head[:5] != b"\x7fELF\x02":
+        return False  # not a 64-bit program at all: a script, say
+    start = int.from_bytes(head[32:40], "little")
+    size, count = (int.from_bytes(head[at : at + 2], "little") for at in (54, 56))
+    kinds = [head[start + size * n : start + size * n + 4] for n in range(count)]
+    interpreter_kind = (3).to_bytes(4, "little")
+    return bool(kinds) and all(len(kind) == 4 for kind in kinds) and interpreter_kind not in kinds

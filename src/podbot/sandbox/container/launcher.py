@@ -1,0 +1,46 @@
+"""The container backend's launcher: what `find("container")` gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from podbot.sandbox.container.settings import ContainerOptions, Settings, Target
+from podbot.sandbox.container.stay import Stay
+from podbot.sandbox.launcher import Launched
+from podbot.sandbox.limits import Limits
+from podbot.sandbox.policy import Policy
+
+if TYPE_CHECKING:
+    from podbot.sandbox.async_backends import AsyncContainerSandbox
+    from podbot.sandbox.container.sandbox import ContainerSandbox
+
+
+class ContainerLauncher:
+    """Starts a container sandbox; see `Settings` for the options.
+
+    Launching again, after the container was stopped or lost, goes on over the same files.
+    """
+
+    name = "container"
+
+    def __init__(self, target: Target | None = None, **options: Unpack[ContainerOptions]):
+        self.settings = Settings.of(target, options)
+        self.policy: Policy = self.settings.policy
+        self.limits: Limits = self.settings.limits
+        self.stay = Stay(self.settings)
+
+    def launch(self) -> Launched:
+        """Start the container, and the guest in it."""
+        return self.stay.start()
+
+    def sandbox(self) -> ContainerSandbox:
+        """A sandbox of this launcher."""
+        from podbot.sandbox.container.sandbox import ContainerSandbox
+
+        return ContainerSandbox.of(self)
+
+    def async_sandbox(self) -> AsyncContainerSandbox:
+        """Its async twin, not started yet."""
+        from podbot.sandbox.async_backends import AsyncContainerSandbox
+
+        return AsyncContainerSandbox.of(self)

@@ -1,0 +1,127 @@
+"""From choices to a container: the spec to create, and the guest's first request.
+
+Pure: what goes in are values, what comes out are values, so that a test can look at all of it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from podbot.engine import labels
+from podbot.engine.facts import Facts
+from podbot.engine.profiles import TOOLS, Profile
+from podbot.engine.specs import BindMount, ContainerSpec, Mount
+from podbot.errors import Kind, LaunchError
+from podbot.frozen import dataclass, replace
+from podbot.sandbox.container import kit, place, report
+from podbot.sandbox.container.identity import Identity
+from podbot.sandbox.container.settings import WORKDIR, Settings
+
+KIND = "sandbox"
+NUMBERS_A_START = 1_000_000
+"""How far apart the process numbers of one start and the next are."""
+
+HOST_ONLY = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "USER"}
+)
+"""Variables that tell of the host's folders, users and locales, which an image does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is known when a container is planned. ``stream``: it is reached through the engine."""
+
+    settings: Settings
+    facts: Facts
+    identity: Identity
+    workspace: Mount
+    name: str
+    door: Path
+    stream: bool = False
+    selinux: bool = False
+
+
+def spec(draft: Draft) -> ContainerSpec:
+    """The container to create."""
+    settings = draft.settings
+    mounts: list[Mount] = [
+        BindMount(str(kit.path()), kit.INSIDE, read_only=True),
+        draft.workspace,
+        *(BindMount(path, path) for path in _writable(settings)),
+    ]
+    line = "0 1"
+    if not draft.stream:
+        mounts.insert(1, BindMount(str(draft.door), place.INSIDE, read_only=True))
+        line = f"{place.INSIDE}/{place.SOCKET}"
+    return ContainerSpec(
+        image=settings.image,
+        entrypoint=(),
+        command=tuple(kit.command(line)),
+        profile=profile(draft),
+        labels={labels.KIND: KIND},
+        mounts=tuple(mounts),
+        name=draft.name,
+        workdir="/",
+        runtime=settings.runtime,
+        stdin=draft.stream,
+        logs=False,
+    )
+
+
+def profile(draft: Draft) -> Profile:
+    """The profile for tools, narrowed to what was asked for."""
+    settings, limits = draft.settings, draft.settings.limits
+    return replace(
+        TOOLS,
+        user=draft.identity.user,
+        userns=draft.identity.userns,
+        network=settings.policy.network,
+        cpu=limits.cpu,
+        memory=limits.memory,
+        pids=limits.pids,
+        selinux="disable" if draft.selinux else "default",
+        # The guest is process 1 and reaps: one process less, none of which can be killed inside.
+        init=False,
+    )
+
+
+def config(settings: Settings, facts: Facts, starts: int) -> dict[str, object]:
+    """The guest's first request; ``starts`` is how often this sandbox was started before."""
+    return {
+        "workdir": WORKDIR,
+        "root": "/",
+        "env": environment(settings),
+        "inherit": True,
+        "python": settings.policy.python,
+        "rg": kit.ripgrep(),
+        "rlimits": report.rlimits(settings.limits, facts),
+        "numbers_after": starts * NUMBERS_A_START,
+    }
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """What commands see besides the image's own variables."""
+    policy = settings.policy
+    passed = {
+        name: os.environ[name]
+        for name in policy.pass_environment
+        if name in os.environ and name not in HOST_ONLY
+    }
+    own = {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the container's own
+    return {**passed, **own, **policy.environment}
+
+
+def _writable(settings: Settings) -> list[str]:
+    found = []
+    for given in settings.policy.writable:
+        try:
+            path = os.path.realpath(os.path.expanduser(given), strict=True)
+        except OSError as error:
+            raise LaunchError(
+                f"the policy makes {given} writable, but: {error.strerror}",
+                kind=Kind.INVALID,
+                remedy="create it first, or leave it out of Policy.writable",
+            ) from None
+        found.append(path)
+    return found

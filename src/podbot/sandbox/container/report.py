@@ -1,0 +1,139 @@
+"""What a container sandbox enforces, said as data, and what a person should know about it."""
+
+from __future__ import annotations
+
+from podbot.engine.facts import Facts
+from podbot.frozen import dataclass
+from podbot.sandbox.container.identity import Identity
+from podbot.sandbox.container.settings import Settings
+from podbot.sandbox.container.workspace import Contents
+from podbot.sandbox.limits import Limits
+from podbot.sandbox.values import Guarantee
+
+BY_SOCKET = "a socket of podbot's own: the engine takes no part in a call"
+BY_STREAM = "the engine's attach stream: {why}"
+KERNEL_OF_ITS_OWN = {"runsc": "gVisor's kernel, not the host's", "kata": "a virtual machine"}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was made, as far as it decides what holds.
+
+    ``stream`` says why the guest is reached through the engine; empty if it is not.
+    """
+
+    settings: Settings
+    facts: Facts
+    identity: Identity
+    contents: Contents
+    selinux: bool = False
+    stream: str = ""
+
+
+def guarantees(made: Made) -> tuple[Guarantee, ...]:
+    """Every promise of this sandbox, and what keeps it."""
+    settings, facts = made.settings, made.facts
+    policy = settings.policy
+    runtime = settings.runtime or "the engine's default runtime"
+    engine = f"{facts.name} {facts.version}, {'rootless' if facts.rootless else 'as root'}"
+    found = [
+        _files(made),
+        Guarantee("read_only_root", True, "the image's root is mounted read-only"),
+        Guarantee("processes", True, "pid namespace"),
+        Guarantee("ipc", True, "ipc namespace"),
+        Guarantee("hostname", True, "uts namespace"),
+        Guarantee("identity", True, made.identity.by),
+        Guarantee("privileges", True, "no capability, no_new_privs"),
+        Guarantee("system_calls", True, "the engine's default seccomp filter"),
+        Guarantee("secrets", True, "nothing of the host but the workspace is there"),
+        Guarantee("environment", True, "the image's variables and a short allowlist"),
+        Guarantee("engine_socket", True, "not there inside"),
+        Guarantee("private_tmp", True, "a file system in memory, 256 MiB"),
+        Guarantee("no_leftovers", True, "the guest is process 1: all ends with it"),
+        Guarantee("engine", True, engine),
+        Guarantee("channel", True, made.stream or BY_SOCKET),
+        Guarantee("kernel", settings.runtime in KERNEL_OF_ITS_OWN, _kernel(settings, runtime)),
+        Guarantee("limit.output", True, "the guest cuts what it keeps"),
+    ]
+    if policy.network == "none":
+        found.append(Guarantee("network", True, "net namespace with loopback only"))
+    else:
+        found.append(Guarantee("network", False, "the policy gives the host's network"))
+    if made.selinux:
+        by = "its label is off for this container: a labelled one cannot reach podbot's socket"
+        found.append(Guarantee("selinux", False, by))
+    for path in policy.writable:
+        found.append(Guarantee(f"writable:{path}", False, "the policy lets it change for real"))
+    return (*found, *_limits(settings.limits, facts))
+
+
+def notes(made: Made) -> tuple[str, ...]:
+    """What the person should know."""
+    said = []
+    if made.contents.copied is not None and made.settings.workspace == "review":
+        said.append(f"works on a copy, because {made.contents.copied}")
+    if made.settings.workspace == "bind":
+        said.append(f"{made.contents.folder} itself is changed, without review")
+    for name in unenforced(made.settings.limits, made.facts):
+        said.append(f"the limit on {name} is not enforced: {_why_not(made.facts)}")
+    return tuple(said)
+
+
+def unenforced(limits: Limits, facts: Facts) -> tuple[str, ...]:
+    """The limits that were asked for and do not hold."""
+    return () if facts.limits_enforced or limits.cpu is None else ("cpu",)
+
+
+def rlimits(limits: Limits, facts: Facts) -> dict[str, int]:
+    """The limits each process carries, where the engine can keep none."""
+    found: dict[str, int] = {}
+    if limits.file_size is not None:
+        found["RLIMIT_FSIZE"] = limits.file_size
+    if not facts.limits_enforced:
+        if limits.memory is not None:
+            found["RLIMIT_DATA"] = limits.memory
+        if limits.pids is not None:
+            # Counted per user namespace, and this container has its own.
+            found["RLIMIT_NPROC"] = limits.pids
+    return found
+
+
+def _files(made: Made) -> Guarantee:
+    if made.settings.workspace == "bind":
+        by = f"nothing: {made.contents.folder} itself is changed at once"
+        return Guarantee("files", False, by)
+    if made.contents.layer is None:
+        return Guarantee("files", True, "an empty folder of its own")
+    if made.contents.copied is not None:
+        return Guarantee("files", True, f"a copy of the target ({made.contents.copied})")
+    return Guarantee("files", True, "an overlay file system over the target")
+
+
+def _kernel(settings: Settings, runtime: str) -> str:
+    own = KERNEL_OF_ITS_OWN.get(settings.runtime or "")
+    return f"{runtime}: {own}" if own else f"{runtime}: shares the host's kernel"
+
+
+def _limits(limits: Limits, facts: Facts) -> list[Guarantee]:
+    found = []
+    group = f"control group, version {facts.cgroup_version}"
+    held = {"cpu": "", "memory": "rlimit on data, per process", "pids": "rlimit, per namespace"}
+    for name, instead in held.items():
+        if getattr(limits, name) is None:
+            continue
+        if facts.limits_enforced:
+            found.append(Guarantee(f"limit.{name}", True, group))
+        else:
+            found.append(Guarantee(f"limit.{name}", bool(instead), instead or _why_not(facts)))
+    if limits.wall_time is not None:
+        found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
+    if limits.file_size is not None:
+        found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
+    if limits.disk is not None:
+        by = "a watcher, about once a second: more for a moment, or in deleted files, goes unseen"
+        found.append(Guarantee("limit.disk", True, by))
+    return found
+
+
+def _why_not(facts: Facts) -> str:
+    return f"a rootless engine cannot on control groups of version {facts.cgroup_version}"

@@ -1,0 +1,125 @@
+"""What a caller may choose about a container sandbox: one value, checked before any engine call."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from podbot.engine.images import DEFAULT_IMAGE
+from podbot.errors import Kind, LaunchError
+from podbot.frozen import dataclass, field
+from podbot.sandbox.limits import GIB, Limits
+from podbot.sandbox.policy import Policy
+
+if TYPE_CHECKING:
+    from podbot.engine import Engine
+    from podbot.sandbox.overlay.layers import Layer
+
+Target = str | os.PathLike[str]
+Workspace = Literal["review", "copy", "bind"]
+Runtime = Literal["runc", "crun", "runsc", "kata"]
+
+WORKDIR = "/workspace"
+"""Where the workspace is inside, whatever it is outside."""
+NOBODY = 65534
+"""The user and the group inside."""
+CONTAINER_LIMITS = Limits(cpu=1.0, memory=GIB)
+"""What a container may use when nobody says otherwise: one processor, 1 GiB, no swap."""
+
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
+
+
+class ContainerOptions(TypedDict, total=False):
+    """The options of `ContainerSandbox` and of ``open("container", …)``; see `Settings`."""
+
+    image: str
+    workspace: Workspace
+    engine: Engine | str | None
+    runtime: Runtime | None
+    policy: Policy | None
+    limits: Limits | None
+    name: str | None
+    discard: bool
+    layer: Layer | None
+    hand_over: bool
+    lazy: bool
+    restart: bool
+    idle: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every choice about one container sandbox.
+
+    - ``target``: the host folder it works on; none gives it an empty one that goes with it.
+    - ``workspace``: ``review`` (copy-on-write, for review), ``copy`` (a whole copy, for review
+      too), ``bind`` (the folder itself, changed at once).
+    - ``image``: with a Python of 3.8 or newer; nothing else is asked of it.
+    - ``engine``: an engine, or an endpoint; default what `podbot.engine.connect` finds.
+    - ``runtime``: ``runc``, ``crun``, ``runsc`` or ``kata``; default the engine's.
+    - ``name``: of the container; default one of its own.
+    - ``discard``: remove the layer at close; else it stays when it holds changes.
+    - ``layer``: a kept layer to go on in; its target is that of the sandbox, and it stays.
+    - ``hand_over``: on an engine that runs as root, give a bound folder and all in it to the
+      user inside (65534). For folders that were made for this.
+    - ``lazy``: start at the first verb, not at once.
+    - ``restart``: start again, over the same files, when the container was lost. The call that
+      finds it lost still raises; the next one starts it.
+    - ``idle``: stop the container after so many seconds without a call; the next call starts it.
+    """
+
+    target: Target | None = None
+    image: str = DEFAULT_IMAGE
+    workspace: Workspace = "review"
+    engine: Engine | str | None = None
+    runtime: Runtime | None = None
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = CONTAINER_LIMITS
+    name: str | None = None
+    discard: bool = False
+    layer: Layer | None = None
+    hand_over: bool = False
+    lazy: bool = False
+    restart: bool = True
+    idle: float | None = None
+
+    @classmethod
+    def of(cls, target: Target | None, options: ContainerOptions) -> Settings:
+        """The choices, with every default filled in."""
+        given = {key: value for key, value in options.items() if value is not None}
+        return cls(target, **given)  # type: ignore[arg-type]  # the keys are those of the options
+
+    def __post_init__(self) -> None:
+        if self.workspace not in ("review", "copy", "bind"):
+            raise _refused(
+                f"workspace={self.workspace!r} is not known", 'use "review", "copy" or "bind"'
+            )
+        if not self.image.strip():
+            raise LaunchError(
+                "no image was named",
+                kind=Kind.MISSING_REQUIRED,
+                remedy="name one with Python in it, or leave it out for podbot's own",
+            )
+        if self.name is not None and not _NAME.fullmatch(self.name):
+            raise _refused(
+                f"{self.name!r} cannot be the name of a container",
+                "use letters, digits, '_', '.' and '-', a letter or a digit first",
+            )
+        if self.idle is not None and not (math.isfinite(self.idle) and self.idle > 0):
+            raise _refused(f"idle={self.idle!r} is not a time", "pass seconds above zero, or None")
+        if self.layer is not None and (self.target is not None or self.discard):
+            raise _refused(
+                "a sandbox that goes on in a layer has its target, and keeps it",
+                "leave out target and discard",
+            )
+        if self.workspace == "bind" and (self.target is None or self.layer is not None):
+            raise _refused(
+                'workspace="bind" works on a folder itself, and none is named',
+                "name it as target",
+            )
+
+
+def _refused(message: str, remedy: str) -> LaunchError:
+    return LaunchError(message, kind=Kind.INVALID, remedy=remedy)

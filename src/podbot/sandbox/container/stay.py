@@ -1,0 +1,365 @@
+"""A sandbox's stay in containers: one workspace, and one container after the other.
+
+The workspace is made once. A container is made for it, and another one when that was stopped or
+lost, over the same files. This module does; `plan.py`, `identity.py` and `target.py` decide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import threading
+
+from podbot.engine import ContainerSpec, Engine, Facts
+from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
+from podbot.frozen import dataclass, replace
+from podbot.sandbox import wire
+from podbot.sandbox.channel import visible
+from podbot.sandbox.container import engines, identity, overlays, plan, report, workspace
+from podbot.sandbox.container import target as targets
+from podbot.sandbox.container.identity import EngineKind, Identity
+from podbot.sandbox.container.place import Door, Place, Visitor
+from podbot.sandbox.container.running import Running
+from podbot.sandbox.container.settings import WORKDIR, Settings
+from podbot.sandbox.container.settings import Target as GivenTarget
+from podbot.sandbox.container.stream import Stream
+from podbot.sandbox.container.target import Target
+from podbot.sandbox.container.workspace import Workspace
+from podbot.sandbox.launcher import Launched
+from podbot.sandbox.overlay.watcher import DiskWatcher
+
+READY_SECONDS = 60.0
+SELINUX = "/sys/fs/selinux/enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a stay rests on, found once."""
+
+    engine: Engine
+    facts: Facts
+    target: Target | None
+    identity: Identity
+    place: Place
+    workspace: Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A connection to a guest that answers. ``stream`` says why it goes through the engine."""
+
+    running: Running
+    socket: socket.socket
+    stream: str = ""
+
+
+class Stay:
+    """From the first start to the last end. One thread at a time."""
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.starts = 0
+        self._grounds: Grounds | None = None
+        self.running: Running | None = None
+        self._watcher: DiskWatcher | None = None
+        self._over = False
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+
+    # Starting
+
+    def start(self) -> Launched:
+        """Start a container; again after it was stopped or lost, over the same files."""
+        with self._lock:
+            try:
+                grounds = self._found()
+                self._drop()
+                return self._launch(grounds)
+            except ContainerError as error:
+                raise LaunchError(error.message, kind=error.kind, remedy=error.remedy) from error
+            except OSError as error:
+                raise LaunchError(
+                    f"the container could not be started: {error}",
+                    kind=Kind.LAUNCH_FAILED,
+                    remedy="run `podbot doctor`",
+                ) from error
+            finally:
+                if self.starts == 0 and self._grounds is not None:
+                    self._leave()  # nothing is left behind by one that never came to be
+
+    def _found(self) -> Grounds:
+        if self._over:
+            raise LaunchError("this sandbox is closed", kind=Kind.CLOSED)
+        if self._grounds is None:
+            self._grounds = self._find()
+        return self._grounds
+
+    def _find(self) -> Grounds:
+        settings = self.settings
+        engine = engines.connect(settings.engine)
+        facts = engine.facts
+        given = settings.layer.targets[0] if settings.layer is not None else settings.target
+        target = None if given is None else targets.checked(given, settings.policy)
+        kind = EngineKind(facts.is_podman, facts.rootless, engines.owner(engine))
+        owned = settings.workspace != "copy" and target is not None
+        who = identity.choose(
+            kind, (os.geteuid(), os.getegid()), target.owner if owned and target else None
+        )
+        able = overlays.able(engine)
+        contents, place = workspace.prepare(settings, target, who, able)
+        return Grounds(engine, facts, target, who, place, Workspace(contents, settings.discard))
+
+    def _launch(self, grounds: Grounds) -> Launched:
+        try:
+            line = self._reach(grounds)
+        except overlays.Unfit as unfit:
+            if self.settings.layer is not None:
+                raise LaunchError(
+                    f"layer {self.settings.layer.id} cannot be used with this engine: {unfit}",
+                    kind=Kind.UNSUPPORTED,
+                    remedy="use the engine or the backend that made it",
+                ) from None
+            grounds = self._grounds = self._find_again(grounds)
+            line = self._reach(grounds)
+        self.running = line.running
+        self.starts += 1
+        contents = grounds.workspace.contents
+        if self.settings.limits.disk is not None and self.settings.workspace != "bind":
+            watched = grounds.place.path if contents.layer is None else contents.layer.path
+            self._watcher = DiskWatcher(watched, self.settings.limits.disk, line.running.kill)
+        made = report.Made(
+            self.settings, grounds.facts, grounds.identity, contents,
+            _selinux(grounds, line), line.stream,
+        )  # fmt: skip
+        return Launched(
+            workdir=WORKDIR,
+            guarantees=report.guarantees(made),
+            end=self.end,
+            connection=line.socket,
+            config=plan.config(self.settings, grounds.facts, self.starts - 1),
+            died=self.reason,
+            notes=report.notes(made),
+            layer=contents.layer,
+            descriptors=not line.stream,
+        )
+
+    def _find_again(self, grounds: Grounds) -> Grounds:
+        """The engine's overlays turned out to be of no use: work on a copy."""
+        grounds.workspace.settle()
+        grounds.place.remove()
+        self._grounds = None
+        return self._find()
+
+    def _reach(self, grounds: Grounds) -> Line:
+        """A guest that answers, past the engine if that can be."""
+        why = engines.why_stream(grounds.engine, self.settings.runtime)
+        if why is None:
+            try:
+                return self._by_socket(grounds)
+            except _SocketUselessError as useless:
+                line = self._by_stream(grounds, str(useless))
+                engines.remember_stream(grounds.engine, str(useless))
+                return line
+        return self._by_stream(grounds, why)
+
+    def _by_socket(self, grounds: Grounds) -> Line:
+        door = Door(grounds.place.door)
+        try:
+            running = self._created(grounds, stream=False)
+            try:
+                grounds.engine.containers.start(running.id)
+                line, visitor = door.wait(READY_SECONDS, lambda: _look(running))
+                try:
+                    running.hold(visitor.pid)
+                    _check(visitor, grounds.identity)
+                    overlays.check(grounds.engine, visitor.pid, grounds.workspace.contents)
+                except BaseException:
+                    line.close()
+                    raise
+            except BaseException:
+                running.end()
+                raise
+        finally:
+            door.close()
+        return Line(running, line)
+
+    def _by_stream(self, grounds: Grounds, why: str) -> Line:
+        running = self._created(grounds, stream=True)
+        try:
+            stream = Stream(grounds.engine.containers.attach(running.id))
+            try:
+                grounds.engine.containers.start(running.id)
+                self._greet(grounds, stream)
+            except BaseException:
+                stream.near.close()
+                raise
+            if grounds.facts.local:
+                with contextlib.suppress(ContainerError):  # it ended: the channel will tell
+                    running.hold(grounds.engine.containers.inspect(running.id).pid)
+        except BaseException:
+            running.end()
+            raise
+        return Line(running, stream.near, report.BY_STREAM.format(why=why))
+
+    def _greet(self, grounds: Grounds, stream: Stream) -> None:
+        """See that a guest answers at the other end."""
+        first = {"id": 1, "op": "init", **plan.config(self.settings, grounds.facts, self.starts)}
+        stream.near.settimeout(READY_SECONDS)
+        try:
+            stream.near.sendall(wire.encode(first))
+            head_size, payload = wire.HEADER.unpack(_exactly(stream.near, wire.HEADER.size))
+            if head_size > wire.MAX_HEAD or payload:
+                raise wire.broken("its first word")
+            json.loads(_exactly(stream.near, head_size))
+        except (OSError, ValueError, GuestLostError) as error:
+            said = visible(stream.said.strip())
+            raise _no_guest(self.settings.image, said or str(error)) from None
+
+    def _created(self, grounds: Grounds, *, stream: bool) -> Running:
+        draft = plan.Draft(
+            self.settings,
+            grounds.facts,
+            grounds.identity,
+            grounds.workspace.contents.mount,
+            self.settings.name or f"podbot-{secrets.token_hex(6)}",
+            grounds.place.door,
+            stream,
+            grounds.facts.local and not stream and os.path.exists(SELINUX),
+        )
+        spec = plan.spec(draft)
+        created = _create(grounds.engine, spec)
+        return Running(grounds.engine, created, spec.name or created)
+
+    # Between start and end
+
+    def reason(self) -> SandboxError | None:
+        """Why the guest is gone, as well as we know. Asks no engine: it may be called anywhere."""
+        if self._watcher is not None and self._watcher.tripped:
+            return SandboxError(
+                f"the sandbox wrote more than its disk limit of {self._watcher.limit} bytes",
+                kind=Kind.DISK_LIMIT,
+                remedy="raise Limits(disk=…); what it wrote is kept in its layer",
+            )
+        name = self.running.name if self.running is not None else "of this sandbox"
+        again = "call again: it is started anew over the same files"
+        return GuestLostError(
+            f"the container {name} ended while it was in use: it was killed or removed from "
+            "outside, or ran out of memory",
+            kind=Kind.GUEST_LOST,
+            remedy=again if self.settings.restart else "open a new one; its files are kept",
+        )
+
+    @property
+    def workspace(self) -> Workspace | None:
+        """The workspace, once there is one."""
+        return None if self._grounds is None else self._grounds.workspace
+
+    def fill(self, given: GivenTarget) -> None:
+        """Copy a target into the empty workspace of a container that runs already."""
+        with self._lock:
+            grounds = self._found()
+            if grounds.target is not None or grounds.workspace.layer is not None:
+                raise SandboxError(
+                    "this sandbox has a target already",
+                    kind=Kind.INVALID,
+                    remedy="open the pool without one, and name it with each claim",
+                )
+            target = targets.checked(given, self.settings.policy)
+            grounds.workspace.fill(target, grounds.identity, self.settings.limits)
+            self._grounds = replace(grounds, target=target)
+
+    # Ending
+
+    def stop(self) -> None:
+        """End the container; the files stay, and `start` goes on with them."""
+        with self._lock:
+            self._drop()
+
+    def end(self) -> None:
+        """End all of it. May be called twice; a fork of the owner ends nothing."""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._over = True
+            try:
+                self._drop()
+            finally:
+                self._leave()
+
+    def _drop(self) -> None:
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher = None
+        running, self.running = self.running, None
+        if running is not None:
+            with contextlib.suppress(ContainerError):
+                # What an engine cannot remove now, it removes by itself or `podbot gc` does.
+                running.end()
+
+    def _leave(self) -> None:
+        grounds, self._grounds = self._grounds, None
+        if grounds is not None:
+            grounds.workspace.settle()
+            grounds.place.remove()
+
+
+class _SocketUselessError(Exception):
+    """The container ended before its guest came: no socket gets through, or it cannot run."""
+
+
+def _create(engine: Engine, spec: ContainerSpec) -> str:
+    try:
+        return engine.containers.create(spec).id
+    except ContainerError as error:
+        if error.kind is not Kind.IMAGE_NOT_FOUND or spec.image.startswith("localhost/"):
+            raise
+    engines.pull(engine, spec.image)
+    return engine.containers.create(spec).id
+
+
+def _look(running: Running) -> None:
+    """Whether there is still a guest to wait for."""
+    try:
+        if running.engine.containers.inspect(running.id).running:
+            return
+    except ContainerError as error:
+        if error.kind is not Kind.CONTAINER_NOT_FOUND:
+            raise
+    raise _SocketUselessError("its guest did not come to the socket")
+
+
+def _check(visitor: Visitor, who: Identity) -> None:
+    """See that it is the guest who came: nobody else could, and nobody else may."""
+    if visitor.uid != who.outside[0] or not visitor.first:
+        raise LaunchError(
+            f"someone else came to the guest's socket: process {visitor.pid} of user {visitor.uid}",
+            kind=Kind.PROTOCOL,
+            remedy="check who else can act as you, or as root, on this machine",
+        )
+
+
+def _no_guest(image: str, said: str) -> LaunchError:
+    last = said.splitlines()[-1] if said else "it said nothing"
+    return LaunchError(
+        f"the guest does not run in a container of {image}: {last}",
+        kind=Kind.START_FAILED,
+        remedy="use an image with Python 3.8 or newer, such as podbot's own "
+        "(make it with `podbot image build`)",
+    )
+
+
+def _selinux(grounds: Grounds, line: Line) -> bool:
+    return grounds.facts.local and not line.stream and os.path.exists(SELINUX)
+
+
+def _exactly(line: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = line.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("it hung up")
+        data += part
+    return data
