@@ -6,7 +6,7 @@ Reading needs no lock and never waits. Every change goes through the session's s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from podbot.runtime.session.reducers import Reducer
 from podbot.runtime.session.slices import Slice
@@ -51,7 +51,8 @@ class SliceMutation(Generic[T]):
 
     def seed(self, values: T | Iterable[T]) -> None:
         """Hold exactly this value, or these, whatever was there. No reducer runs."""
-        given: Iterable[T] = (values,) if isinstance(values, self._type) else values  # type: ignore[assignment]  # mypy cannot tell that a T may be iterable itself
+        several = isinstance(values, Iterable) and not isinstance(values, self._type)
+        given = cast("Iterable[T]", values if several else (values,))
         self._session._hold(Slice(self._type, given))
 
     def clear(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar, Token
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from podbot.errors import Kind, SessionError
 
@@ -84,8 +84,7 @@ class Attempt:
         finally:
             self.over = True
             self.journal.close(self)
-            if self._token is not None:
-                _innermost.reset(self._token)
+            _innermost.reset(cast("Token[Attempt | None]", self._token))
 
     def _outwards(self) -> Iterator[Attempt]:
         each: Attempt | None = self

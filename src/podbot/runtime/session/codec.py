@@ -56,8 +56,8 @@ def _write_float(value: float) -> str:
 
 
 def _write_datetime(value: datetime) -> str:
-    if value.tzinfo is not None and type(value.tzinfo) is not timezone:
-        raise CodecError(f"the zone of {value.isoformat()} would be lost; use UTC")
+    if value.fold or type(value.tzinfo) not in (timezone, type(None)):
+        raise CodecError(f"the zone or fold of {value.isoformat()} would be lost; use UTC")
     return value.isoformat()
 
 
@@ -117,7 +117,7 @@ def encode(value: object, depth: int = 0) -> Json:
         return _tagged(text.name, text.write(value))
     if isinstance(value, Enum) and value.name in type(value).__members__:
         return {TAG: "enum", "type": qualified_name(kind), "name": value.name}
-    if is_dataclass(value):
+    if is_dataclass(kind):
         return _encode_dataclass(value, depth)
     raise CodecError(f"a {qualified_name(kind)} has no form in JSON")
 

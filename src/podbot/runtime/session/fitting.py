@@ -79,8 +79,9 @@ def fits(value: object, annotation: Annotation) -> bool:
         return any(type(value) is type(each) and value == each for each in arguments)
     if origin is Final:
         return fits(value, arguments[0])
-    kind = annotation if origin is None else origin
-    return isinstance(kind, type) and _is(value, kind) and _items_fit(value, kind, arguments)
+    if origin is None:
+        return isinstance(annotation, type) and _is(value, annotation)
+    return isinstance(origin, type) and _is(value, origin) and _items_fit(value, origin, arguments)
 
 
 def _is(value: object, kind: type) -> bool:
@@ -97,10 +98,8 @@ def _is(value: object, kind: type) -> bool:
 
 
 def _items_fit(value: object, kind: type, arguments: tuple[Annotation, ...]) -> bool:
-    if not arguments:
-        return True
     if isinstance(value, tuple) and kind is tuple:
-        if arguments[-1] is Ellipsis:
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
             return all(fits(item, arguments[0]) for item in value)
         return len(value) == len(arguments) and all(map(fits, value, arguments))
     if isinstance(value, Mapping):

@@ -86,7 +86,7 @@ class Session:
 
     def query(self, slice_type: type[T]) -> SliceQuery[T]:
         """Read the slice of a type."""
-        return SliceQuery(self, slice_type)
+        return SliceQuery(self, _checked_type(slice_type))
 
     @overload
     def mutate(self, slice_type: type[T]) -> SliceMutation[T]: ...
@@ -324,8 +324,12 @@ def _checked_tags(tags: Mapping[str, object]) -> Mapping[str, str]:
     return MappingProxyType(checked)
 
 
+def _is_dataclass_type(kind: object) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
 def _checked_type(kind: type[T]) -> type[T]:
-    if not is_dataclass(kind):
+    if not _is_dataclass_type(kind):
         raise SessionError(
             f"{kind!r} is not a dataclass, and slices and events are",
             remedy="declare it with @dataclass(frozen=True, slots=True)",
