@@ -99,6 +99,22 @@ class Live:
         """The files as the session knows them."""
         return self._around.session.query(VirtualFileSystem).latest() or VirtualFileSystem()
 
+    def opened(self) -> Sandbox:
+        """The sandbox, opened now if it is not; what stands in the way of that is raised."""
+        sandbox = self._sandbox
+        if sandbox is not None and not sandbox.closed:
+            return sandbox
+        with self._opening:
+            if self._ended:
+                raise SandboxError(
+                    "the workspace of this section is closed",
+                    kind=Kind.CLOSED,
+                    remedy="make a new section, or clone this one for a new session",
+                )
+            if self._sandbox is None or self._sandbox.closed:
+                self._sandbox = self._open()
+            return self._sandbox
+
     @contextmanager
     def call(self, context: ToolContext) -> Iterator[Sandbox]:
         """The open sandbox, for one call of a tool.
@@ -107,7 +123,7 @@ class Live:
         `ToolValidationError`.
         """
         context.check()
-        sandbox = self._opened()
+        sandbox = self.opened()
         self._touch()
         thread = threading.get_ident()
         forget = context.cancellation.on_cancel(lambda: sandbox.cancel(thread))
@@ -161,21 +177,6 @@ class Live:
             finally:
                 self._home.end()
         self._around.logger.info("workspace.closed", session_id=self._around.session.session_id)
-
-    def _opened(self) -> Sandbox:
-        sandbox = self._sandbox
-        if sandbox is not None and not sandbox.closed:
-            return sandbox
-        with self._opening:
-            if self._ended:
-                raise SandboxError(
-                    "the workspace of this section is closed",
-                    kind=Kind.CLOSED,
-                    remedy="make a new section, or clone this one for a new session",
-                )
-            if self._sandbox is None or self._sandbox.closed:
-                self._sandbox = self._open()
-            return self._sandbox
 
     def _open(self) -> Sandbox:
         around = self._around

@@ -45,13 +45,15 @@ OverlayEvalResult = EvalResult
 _TEXT = texts.joined(
     """\
 You have a workspace: the folder `{target}`, in a sandbox. You see it as it is on this machine, and
-what you change stays in the sandbox until a person has reviewed it. Commands have no network and no
+what you change stays in the sandbox until a person has reviewed it. Commands have {network} and no
 privileges. They can read the rest of the machine where it is not hidden, and not change it; `/tmp`
 and the home directory can be written to, and are thrown away.""",
     texts.FILES,
     texts.commands("Python of any length"),
     texts.RELATIVE,
 )
+
+_NETWORKS = {"none": "no network", "host": "the network of this machine"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class OverlaySandboxSection(WorkspaceSection):
         kind = Kindred(
             key="overlay.sandbox",
             title="Sandboxed Workspace",
-            text=_TEXT.format(target=visible(targets[0])),
+            text=_TEXT.format(target=visible(targets[0]), network=_NETWORKS[chosen.policy.network]),
             component="tools.overlay",
             workspace=OverlayWorkspace,
         )

@@ -141,6 +141,10 @@ class WorkspaceSection(Section):
         """The sandbox that the tools work in, once a call has opened it."""
         return self._live.sandbox
 
+    def open(self) -> Sandbox:
+        """Open the sandbox now, not at the first call; what stands in the way is raised."""
+        return self._live.opened()
+
     def body(self, template: str) -> str:
         """The text, and what was mounted."""
         if not self._previews:
