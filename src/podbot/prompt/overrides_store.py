@@ -57,10 +57,7 @@ class OverridesStore:
             return None
         except OSError as error:
             raise _failed(path, "cannot be read", error) from None
-        try:
-            found = decoded(json_text.load(data.decode(), MAX_BYTES))
-        except ValueError as error:
-            raise _refused(path, str(error)) from None
+        found = _parsed(path, data)
         if (found.ns, found.key, found.tag) != (prompt.ns, prompt.key, tag):
             raise _refused(path, "it says that it is for another prompt or tag")
         return found
@@ -68,10 +65,11 @@ class OverridesStore:
     def save(self, overrides: PromptOverrides) -> Path:
         """Write overrides to their place, whole or not at all; the path of the file."""
         path = self.path(overrides.ns, overrides.key, overrides.tag)
-        data = (json.dumps(encoded(overrides), indent=2, ensure_ascii=False) + "\n").encode()
+        text = json.dumps(encoded(overrides), indent=2, ensure_ascii=False) + "\n"
+        data = text.encode("utf-8", "surrogatepass")
         if len(data) > MAX_BYTES:
             raise _refused(path, f"it would have {len(data)} bytes, {MAX_BYTES} are allowed")
-        decoded(json_text.load(data.decode(), MAX_BYTES))  # what is written can be read again
+        _parsed(path, data)  # what is written can be read again
         try:
             with self._folder(overrides.ns, overrides.key, make=True) as folder:
                 _write(folder, _file(overrides.tag), data)
@@ -119,6 +117,13 @@ class OverridesStore:
             yield here
         finally:
             os.close(here)
+
+
+def _parsed(path: Path, data: bytes) -> PromptOverrides:
+    try:
+        return decoded(json_text.load(data.decode(), MAX_BYTES))
+    except ValueError as error:
+        raise _refused(path, str(error)) from None
 
 
 def _read(folder: int, name: str, path: Path) -> bytes:
