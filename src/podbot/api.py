@@ -5,6 +5,9 @@
     outcome = run(RunRequest(("make", "test"), targets=("~/project",)))
     print(outcome.exit_status, outcome.layer)
 
+Containers (`ps`, `stop`, `exec`, `sweep`) and images (`build_image`, `images`) have their calls
+here too; what they need is loaded when they are first used.
+
 Nothing here prints, and nothing ends the process. What a command did wrong is data in the
 outcome; what podbot could not do raises `PodbotError`.
 """
@@ -16,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.changes.records import Entry, Record
@@ -28,7 +32,46 @@ from podbot.sandbox.overlay.launcher import OverlaySandbox
 from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
 
-__all__ = ["Ending", "RunOutcome", "RunRequest", "Streams", "run"]
+if TYPE_CHECKING:
+    from podbot.engine.building import BuiltImage, ImageRequest
+    from podbot.engine.engine import Engine
+    from podbot.launch.containers import (
+        ContainerInfo,
+        ExecRequest,
+        Swept,
+        exec,
+        ps,
+        stop,
+        stop_all,
+        sweep,
+    )
+
+__all__ = [
+    "BuiltImage",
+    "ContainerInfo",
+    "Ending",
+    "ExecRequest",
+    "ImageRequest",
+    "RunOutcome",
+    "RunRequest",
+    "Streams",
+    "Swept",
+    "build_image",
+    "exec",
+    "images",
+    "ps",
+    "run",
+    "stop",
+    "stop_all",
+    "sweep",
+]
+
+# A run needs no engine: these are loaded when someone asks for them.
+_LATER = {
+    "podbot.engine.building": "BuiltImage ImageRequest",
+    "podbot.launch.containers": "ContainerInfo ExecRequest Swept exec ps stop stop_all sweep",
+}
+_HOMES = {name: home for home, names in _LATER.items() for name in names.split()}
 
 RUN_VARIABLE = "PODBOT_RUN"
 """Set inside to the id of the run, so that a prompt or a script can tell where it is."""
@@ -232,3 +275,41 @@ def _folder(layer: Layer) -> str | None:
         return None
     inside = any(here == target or here.startswith(f"{target}/") for target in layer.targets)
     return here if inside else None
+
+
+def build_image(
+    request: ImageRequest,
+    on_progress: Callable[[str], object],
+    engine: str | Engine | None = None,
+) -> BuiltImage:
+    """Build an image; ``on_progress`` is told what is being done, a line at a time.
+
+    Kinds ``build_failed``, ``missing_dependency``, ``pull_failed``, and those of connecting.
+    """
+    from podbot.engine import building
+    from podbot.launch.containers import connected
+
+    with connected(engine) as found:
+        return building.build(found, request, on_progress)
+
+
+def images(engine: str | Engine | None = None) -> tuple[BuiltImage, ...]:
+    """Every image of podbot's that the engine has, the newest first."""
+    from podbot.engine import building
+    from podbot.launch.containers import connected
+
+    with connected(engine) as found:
+        return building.built(found)
+
+
+# Hidden from type checkers, or every misspelt name would be an object to them.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value: object = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value  # found at once the next time
+        return value

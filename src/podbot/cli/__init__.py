@@ -32,6 +32,10 @@ COMMANDS = {
     "run": ("podbot.cli.run", "run a command in a sandbox, then decide about its changes"),
     "shell": ("podbot.cli.shell", "open a shell in a sandbox of the current folder"),
     "changes": ("podbot.cli.changes", "look at what sandboxes changed; apply, undo or discard it"),
+    "ps": ("podbot.cli.ps", "list the containers podbot made"),
+    "exec": ("podbot.cli.exec", "run a command in one of them"),
+    "stop": ("podbot.cli.stop", "end containers and remove them"),
+    "image": ("podbot.cli.image", "build the images containers are made of; no registry needed"),
     "doctor": ("podbot.cli.doctor", "try out what this host can enforce"),
     "gc": ("podbot.cli.gc", "remove what dead sandboxes left, keep what holds changes"),
 }
@@ -45,6 +49,8 @@ examples:
   podbot run -- make test  run it in a sandbox; see what it changed, and decide
   podbot shell             the same with a shell, to try things
   podbot changes           what waits for a decision; show, diff, apply, pick, undo, …
+  podbot image build       an image for containers, without any registry
+  podbot ps                which containers are there? exec and stop act on them
   podbot doctor            what can this host enforce, and how to get what is missing?
   podbot doctor --json     the same for scripts; exit code 0 if the overlay backend runs
   podbot gc --dry-run      what did crashed sandboxes leave behind?
@@ -57,7 +63,7 @@ Programs use the library:
       print(sandbox.exec(["make", "test"]).stdout)
 
 exit codes: 0 done, 1 the answer is no, 2 it could not be done or asked (the reason and
-a remedy are on stderr), 130 interrupted. `run` and `shell` end as their command does."""
+a remedy are on stderr), 130 interrupted. `run`, `shell` and `exec` end as their command does."""
 
 FAILED = 2
 

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import IO, cast
 
 from podbot.engine import replies
@@ -61,7 +61,7 @@ class DebianRoot:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def bootstrap(root: DebianRoot, say: Say) -> Iterator[bytes]:
+def bootstrap(root: DebianRoot, say: Say) -> Generator[bytes, None, None]:
     """The root as a tarball, in pieces; ``say`` is told what is being done.
 
     The first piece comes when everything is installed. Kinds ``missing_dependency`` and
@@ -78,7 +78,7 @@ def bootstrap(root: DebianRoot, say: Say) -> Iterator[bytes]:
     return _pieces([program, *root.command()[1:]], say)
 
 
-def _pieces(command: list[str], say: Say) -> Iterator[bytes]:
+def _pieces(command: list[str], say: Say) -> Generator[bytes, None, None]:
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

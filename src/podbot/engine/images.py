@@ -157,6 +157,7 @@ class Images:
         query += [("networkmode", order.network)] if order.network else []
         query += [("target", order.target)] if order.target else []
         query += [] if order.cache else [("nocache", "true")]
+        query += [("target", order.target)] if order.target else []
         query += [("rm", "true"), ("forcerm", "true")]
         path = self._engine.common("/build")
         path += "?" + "&".join(f"{key}={quoted(value)}" for key, value in query)

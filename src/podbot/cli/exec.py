@@ -1,0 +1,121 @@
+"""`podbot exec`: a command in a container of podbot's, on the caller's streams.
+
+stdout and stderr belong to the command; the exit code is the command's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+from podbot.cli.ps import ENGINE
+from podbot.cli.run_options import PODBOT_FAILED
+from podbot.errors import PodbotError
+
+ABOUT = """\
+Run a command in a container that podbot made and that runs. It is joined to your
+streams, and has a terminal if your stdin and stdout both are one. With --detach it has
+no streams; its end is still waited for."""
+
+EXAMPLES = """\
+examples:
+  podbot exec NAME -- sh                       look around, at a terminal
+  podbot exec NAME -- cat /etc/os-release      or take its output
+  tar -c . | podbot exec NAME -- tar -x -C /workspace
+  podbot exec NAME --detach -- make            only its exit code counts
+  podbot exec NAME --env TERM --user 0 -- id
+
+exit codes: the command's own; 125 podbot or the engine failed; 126 the command cannot be
+executed; 127 there is no such command.
+
+The command runs beside what the container is for, with the container's rights and
+limits. If podbot is killed or interrupted, it goes on inside."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `podbot exec`."""
+    parser.description, parser.epilog = ABOUT, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "podbot exec NAME [options] -- COMMAND..."
+    _add_options(parser)
+    parser.add_argument("container", metavar="NAME", help="a name, an id or the start of it")
+    parser.add_argument("words", nargs="...", metavar="COMMAND", help="what to run")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-d", "--detach", action="store_true", help="without streams")
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="pass a variable of yours on, or set one (may be repeated)",
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="where it starts")
+    parser.add_argument("--user", metavar="UID[:GID]", help="as whom it runs")
+    parser.add_argument("--engine", metavar="URL", help=ENGINE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run it; gives its exit code."""
+    from podbot import api
+
+    command = _take_late_options(arguments)
+    if not command:
+        return _failed("no command was given\n  remedy: podbot exec NAME -- COMMAND")
+    try:
+        request = api.ExecRequest(
+            arguments.container,
+            tuple(command),
+            detach=arguments.detach,
+            environment=_environment(arguments.env),
+            workdir=arguments.workdir,
+            user=arguments.user,
+        )
+        return api.exec(request, engine=arguments.engine)
+    except PodbotError as error:
+        return _failed(str(error))
+
+
+def _take_late_options(arguments: argparse.Namespace) -> list[str]:
+    """The command; options between the container's name and ``--`` are read too."""
+    words: list[str] = arguments.words
+    if words and words[0].startswith("-") and "--" in words:
+        at = words.index("--")
+        late, words = words[:at], words[at:]
+        _Late(prog="podbot exec", add_help=False, allow_abbrev=False).read(late, arguments)
+    return words[1:] if words[:1] == ["--"] else words
+
+
+class _Late(argparse.ArgumentParser):
+    """Reads options where the words of the command could be: whatever is not one is a mistake."""
+
+    def read(self, words: list[str], into: argparse.Namespace) -> None:
+        _add_options(self)
+        found = vars(self.parse_args(words))
+        for name, value in found.items():
+            before = getattr(into, name)
+            setattr(into, name, before + value if isinstance(value, list) else value or before)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(f"{message}; the command comes after --")
+
+
+def _environment(words: list[str]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals or name in os.environ:
+            found[name] = value if equals else os.environ[name]
+        else:
+            print(f"podbot exec: note: --env {name}: there is no such variable", file=sys.stderr)
+    return found
+
+
+def _failed(text: str) -> int:
+    from podbot.cli import look
+
+    print(f"podbot exec: {look.message(text)}", file=sys.stderr)
+    return PODBOT_FAILED

@@ -1,0 +1,74 @@
+"""`podbot stop`: end containers that podbot made, whoever owns them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from podbot.cli import look
+from podbot.cli.ps import ENGINE, data
+from podbot.errors import PodbotError
+
+if TYPE_CHECKING:
+    from podbot.launch.containers import ContainerInfo
+
+ABOUT = """\
+End containers that podbot made, and remove them. What runs inside is asked to end first
+and killed after ten seconds. What a sandbox wrote to its workspace stays and can be
+reviewed; what else was written in the container goes with it, unless --keep is given."""
+
+EXAMPLES = """\
+examples:
+  podbot stop wink-4f2a          end one, by its name or the start of its id
+  podbot stop --all              end every container that `podbot ps` lists
+  podbot stop --keep NAME        end it, but keep it for the engine's own commands
+  podbot gc                      end only those whose owner is gone
+
+exit codes: 0 done, 2 at least one could not be stopped; the others are."""
+
+FAILED = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `podbot stop`."""
+    parser.description, parser.epilog = ABOUT, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "podbot stop [--keep] [--json] [--engine URL] (NAME... | --all)"
+    parser.add_argument("names", metavar="NAME", nargs="*", help="a name, an id or the start of it")
+    parser.add_argument("--all", action="store_true", help="every container of podbot's")
+    parser.add_argument("--keep", action="store_true", help="end it, but do not remove it")
+    parser.add_argument("--json", action="store_true", help="print what was stopped as JSON")
+    parser.add_argument("--engine", metavar="URL", help=ENGINE)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Stop them and say which; one that cannot be stopped keeps no other running."""
+    from podbot import api
+
+    if bool(arguments.names) == bool(arguments.all):
+        wrong = "name containers, or give --all" if not arguments.all else "--all takes no names"
+        print(f"podbot stop: {wrong}\n  remedy: podbot ps lists them", file=sys.stderr)
+        return FAILED
+    stopped: list[ContainerInfo] = []
+    problems: list[PodbotError] = []
+    if arguments.all:
+        stopped += api.stop_all(arguments.engine, keep=arguments.keep)
+    for name in arguments.names:
+        try:
+            stopped.append(api.stop(name, arguments.engine, keep=arguments.keep))
+        except PodbotError as error:
+            problems.append(error)
+    if arguments.json:
+        from podbot.cli import as_data
+
+        failures = [as_data.failure(problem)["error"] for problem in problems]
+        as_data.show({"stopped": [data(each) for each in stopped], "failed": failures})
+    else:
+        for each in stopped:
+            print(f"{'stopped' if arguments.keep else 'removed'}  {look.name(each.name)}")
+        if arguments.all and not stopped:
+            print("podbot has no containers")
+    for problem in problems:
+        print(f"podbot stop: {look.message(str(problem))}", file=sys.stderr)
+    return FAILED if problems else 0

@@ -1,0 +1,233 @@
+"""The containers podbot made, as people see them: list, stop, run a command in one, sweep up.
+
+Only containers that carry podbot's label count: others of the same engine are never listed,
+stopped or entered. Nothing here prints or ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from podbot.engine import labels
+from podbot.engine.connecting import connect
+from podbot.engine.containers import ContainerSummary
+from podbot.engine.execs import ExecSpec
+from podbot.engine.labels import OwnerState
+from podbot.errors import ContainerError, Kind
+from podbot.frozen import dataclass, field
+
+if TYPE_CHECKING:
+    from podbot.engine.engine import Engine
+    from podbot.launch.attach import Streams
+
+GRACE_SECONDS = 10
+"""How long a container that is stopped may take to end by itself."""
+
+SHORTEST_ID = 3
+"""How much of an id must be given; less would name many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerInfo:
+    """A container of podbot's.
+
+    ``kind`` says what it is for (``sandbox``, ``agent``, …), ``session`` whom it serves.
+    ``owner`` is the process that made it, ``owner_state`` what is known of that: ``alive``,
+    ``dead``, or ``unknown`` if it belongs to another machine or pid namespace.
+    """
+
+    id: str
+    name: str
+    image: str
+    status: str
+    created: int
+    kind: str | None = None
+    session: str | None = None
+    owner: int | None = None
+    owner_state: OwnerState = "unknown"
+
+    @property
+    def running(self) -> bool:
+        """Whether something runs in it, paused or not."""
+        return self.status in ("running", "paused")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecRequest:
+    """A command for a container that runs.
+
+    ``detach``: without streams; its end is still waited for. ``None`` means as the container has
+    it. Without ``detach`` it has a terminal if the caller's stdin and stdout are both terminals.
+    """
+
+    container: str
+    command: tuple[str, ...]
+    detach: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    workdir: str | None = None
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found: containers of dead owners, those it left alone, and what it could not
+    look at or remove."""
+
+    removed: tuple[ContainerInfo, ...] = ()
+    live: tuple[ContainerInfo, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def ps(engine: str | Engine | None = None) -> tuple[ContainerInfo, ...]:
+    """Every container of podbot's, running or not, the newest first."""
+    with connected(engine) as found:
+        return _all(found)
+
+
+def stop(name: str, engine: str | Engine | None = None, *, keep: bool = False) -> ContainerInfo:
+    """End a container, politely first, and remove it unless it is to be kept.
+
+    Kinds ``container_not_found`` and ``ambiguous_id``, and those of connecting.
+    """
+    with connected(engine) as found:
+        container = find(found, name)
+        _stop(found, container, keep)
+        return container
+
+
+def stop_all(
+    engine: str | Engine | None = None, *, keep: bool = False
+) -> tuple[ContainerInfo, ...]:
+    """The same for every container of podbot's, whoever owns it."""
+    with connected(engine) as found:
+        stopped = _all(found)
+        for container in stopped:
+            _stop(found, container, keep)
+        return stopped
+
+
+def exec(
+    request: ExecRequest, streams: Streams | None = None, engine: str | Engine | None = None
+) -> int:
+    """Run a command in a container of podbot's to its end; gives its exit status.
+
+    Kinds ``container_not_found``, ``container_not_running``, ``ambiguous_id``, ``exec_failed``.
+    """
+    spec = ExecSpec(request.command, request.environment, request.workdir, request.user)
+    with connected(engine) as found:
+        container = find(found, request.container)
+        if request.detach:
+            return found.execs.run_detached(container.id, spec)
+        from podbot.engine import joining
+
+        given = joining.Streams()
+        if streams is not None:
+            given = joining.Streams(streams.stdin, streams.stdout, streams.stderr)
+        return joining.attached(found, container.id, spec, given)
+
+
+def sweep(dry_run: bool = False, engine: str | Engine | None = None) -> Swept:
+    """Remove the containers whose owners are surely dead. Without any engine there are none."""
+    try:
+        with connected(engine) as found:
+            return _sweep(found, dry_run)
+    except ContainerError as error:
+        if error.kind is Kind.NO_ENGINE:
+            return Swept()
+        return Swept(problems=(f"containers were not looked at: {error.message}",))
+
+
+def find(engine: Engine, name: str) -> ContainerInfo:
+    """The container with this name, or whose id begins so.
+
+    Kinds ``container_not_found`` and ``ambiguous_id``.
+    """
+    known = _all(engine)
+    exact = [each for each in known if name in (each.name, each.id)]
+    if exact:
+        return exact[0]
+    fits = [each for each in known if len(name) >= SHORTEST_ID and each.id.startswith(name)]
+    if len(fits) > 1:
+        raise ContainerError(
+            f"{name} is the beginning of {len(fits)} ids",
+            kind=Kind.AMBIGUOUS_ID,
+            remedy=f"give more of it, or a name: {', '.join(each.name for each in fits)}",
+            subject=name,
+        )
+    if fits:
+        return fits[0]
+    raise _not_found(engine, name)
+
+
+def _not_found(engine: Engine, name: str) -> ContainerError:
+    theirs = any(name in (each.name, each.id) for each in engine.containers.list())
+    return ContainerError(
+        f"container {name} is there, but podbot did not make it"
+        if theirs
+        else f"podbot has no container {name}",
+        kind=Kind.CONTAINER_NOT_FOUND,
+        remedy="use the engine's own command for it" if theirs else "list them with `podbot ps`",
+        subject=name,
+    )
+
+
+@contextmanager
+def connected(engine: str | Engine | None) -> Iterator[Engine]:
+    """The engine, closed afterwards if it was opened here."""
+    if engine is not None and not isinstance(engine, str):
+        yield engine
+        return
+    with connect(engine) as found:
+        yield found
+
+
+def _all(engine: Engine) -> tuple[ContainerInfo, ...]:
+    listed = engine.containers.list({labels.OWNER: None})
+    found = [_read(each) for each in listed]
+    return tuple(sorted(found, key=lambda each: (-each.created, each.name)))
+
+
+def _read(found: ContainerSummary) -> ContainerInfo:
+    owner = labels.parse(found.labels.get(labels.OWNER, ""))
+    return ContainerInfo(
+        id=found.id,
+        name=found.name,
+        image=found.image,
+        status=found.status,
+        created=found.created,
+        kind=found.labels.get(labels.KIND),
+        session=found.labels.get(labels.SESSION),
+        owner=None if owner is None else owner.pid,
+        owner_state=labels.owner_state(found.labels.get(labels.OWNER, "")),
+    )
+
+
+def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
+    try:
+        if container.running:
+            engine.containers.stop(container.id, GRACE_SECONDS)
+        if not keep:
+            engine.containers.remove(container.id)
+    except ContainerError as error:
+        # It went by itself meanwhile: that is what was wanted.
+        if error.kind not in (Kind.CONTAINER_NOT_FOUND, Kind.CONTAINER_NOT_RUNNING):
+            raise
+
+
+def _sweep(engine: Engine, dry_run: bool) -> Swept:
+    removed, live, problems = [], [], []
+    for container in _all(engine):
+        if container.owner_state != "dead":
+            live.append(container)
+            continue
+        try:
+            if not dry_run:
+                engine.containers.remove(container.id)
+        except ContainerError as error:
+            problems.append(f"container {container.name} was not removed: {error.message}")
+        else:
+            removed.append(container)
+    return Swept(tuple(removed), tuple(live), tuple(problems))
