@@ -60,6 +60,8 @@ class Everything:
     either: str | int | list[str] = ""
     named: Name = Name("")
     annotated: Annotated[int, ["unhashable"]] = 0
+    none: None = None
+    mixed: Literal["all"] | int = 1
     made: int = field(default=7, init=False)
 
 
@@ -125,6 +127,8 @@ def test_every_kind_of_field_takes_its_json() -> None:
         "either": ["q"],
         "named": "n",
         "annotated": 4,
+        "none": None,
+        "mixed": "all",
     }
 
     for arguments in (sent, json.dumps(sent)):
@@ -150,6 +154,7 @@ def test_every_kind_of_field_takes_its_json() -> None:
             either=["q"],
             named=Name("n"),
             annotated=4,
+            mixed="all",
         )
         assert type(found.number) is float  # the one thing that is made into another
 
@@ -227,6 +232,8 @@ def test_a_tool_without_parameters_takes_an_empty_object() -> None:
         ({"points": [1]}, "- points[0]: expected an object, got the number 1"),
         ({"either": 1.5}, "- either: expected a whole number, got the number 1.5"),
         ({"either": None}, "expected a string or a whole number or an array, each item a string"),
+        ({"none": 0}, "- none: expected null, got the number 0"),
+        ({"mixed": "none"}, '- mixed: expected one of "all", got the string "none"'),
         ({"made": 1}, '- "made": is no parameter'),
         ({"Text": "a"}, '- "Text": is no parameter (did you mean text?)'),
         ({"wholes": 1}, "(did you mean whole?); there are: text, whole, number"),

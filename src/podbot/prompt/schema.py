@@ -12,6 +12,7 @@ from podbot.prompt.result import Json, as_json
 from podbot.prompt.shapes import (
     NO_DEFAULT,
     Array,
+    Bounds,
     Choice,
     FieldShape,
     OneOf,
@@ -41,28 +42,28 @@ def _field(field: FieldShape, description: str) -> dict[str, Json]:
     if description:
         schema["description"] = description
     if field.bounds is not None:
-        _bound(schema, field)
+        members = schema.get("anyOf")
+        # Of a union, whichever member the bounds are about.
+        for place in members if isinstance(members, list) else [schema]:
+            if isinstance(place, dict):  # pragma: no branch - for type checkers: it always is
+                place.update(_bounds(place.get("type"), field.bounds))
     if field.default is not NO_DEFAULT and field.default is not None:
         schema["default"] = as_json(field.default)
     return schema
 
 
-def _bound(schema: dict[str, Json], field: FieldShape) -> None:
-    """The bounds of a field, at whichever member of a union they are about."""
-    bounds = field.bounds
-    members = schema.get("anyOf")
-    places = members if isinstance(members, list) else [schema]
-    for place in places:
-        if not isinstance(place, dict) or bounds is None:
-            continue
-        kind = place.get("type")
-        if kind in ("integer", "number"):
-            said = {"minimum": bounds.minimum, "maximum": bounds.maximum}
-        else:
-            noun = {"string": "Length", "array": "Items", "object": "Properties"}.get(str(kind), "")
-            said = {f"min{noun}": bounds.min_length, f"max{noun}": bounds.max_length}
-        if kind != "null":
-            place.update({name: value for name, value in said.items() if value is not None})
+_LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}
+
+
+def _bounds(kind: Json, bounds: Bounds) -> dict[str, Json]:
+    """The keywords that bound a value of this type."""
+    said: dict[str, Json] = {}
+    if kind in ("integer", "number"):
+        said = {"minimum": bounds.minimum, "maximum": bounds.maximum}
+    elif kind in _LENGTHS:
+        noun = _LENGTHS[str(kind)]
+        said = {f"min{noun}": bounds.min_length, f"max{noun}": bounds.max_length}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _schema(shape: Shape) -> dict[str, Json]:

@@ -205,8 +205,6 @@ def _bounds(metadata: Mapping[str, object], shape: Shape, place: tuple[str, ...]
 
 
 def _shape(hint: object, place: tuple[str, ...]) -> Shape:
-    if typing.get_origin(hint) is typing.Annotated:
-        return _shape(typing.get_args(hint)[0], place)
     if isinstance(hint, typing.NewType):
         return _shape(hint.__supertype__, place)
     if hint in _SCALARS:

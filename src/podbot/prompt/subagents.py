@@ -112,8 +112,8 @@ def dispatch_subagents(
     # Threads without the caller's context: a call that a subagent makes is not part of the call
     # that delegated, so the failure of one does not take back what others did.
     with ThreadPoolExecutor(min(WORKERS, len(delegations)), "podbot-subagent") as pool:
-        runs = [pool.submit(_run, parent, delegation) for delegation in delegations]
         try:
+            runs = [pool.submit(_run, parent, delegation) for delegation in delegations]
             return tuple(run.result() for run in runs)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
