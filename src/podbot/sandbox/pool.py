@@ -1,20 +1,23 @@
 """A stock of open sandboxes, so that the next one need not be waited for.
 
-One thread fills it in the background. Each sandbox is used once: whoever claims it closes it.
+One thread fills it in the background. Each sandbox is used once: whoever claims it closes it. What
+a claim brings (variables, a folder to work on) is put into a sandbox that runs already.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 import time
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.launcher import find
-from podbot.sandbox.sandbox import Sandbox
+from podbot.sandbox.sandbox import Sandbox, opened
 
 REFILL_PAUSE = 0.01
 
@@ -35,10 +38,17 @@ class Pool:
         self._thread = threading.Thread(target=self._fill, name="podbot-pool", daemon=True)
         self._thread.start()
 
-    def claim(self) -> Sandbox:
+    def claim(
+        self,
+        *,
+        environment: Mapping[str, str] | None = None,
+        target: str | os.PathLike[str] | None = None,
+    ) -> Sandbox:
         """A sandbox that is open already; waits if the stock is empty. Yours to close.
 
-        Raises what opening raised, or kind ``closed``.
+        ``environment`` is added to what its commands start with. ``target`` is copied into its
+        workspace, which was there and empty; the changes to it are reviewed as ever (containers
+        only). Raises what opening raised, or kinds ``closed``, ``unsupported``.
         """
         if self._closed:
             raise SandboxError("this pool is closed", kind=Kind.CLOSED)
@@ -47,6 +57,11 @@ class Pool:
         self._room.release()
         if isinstance(found, SandboxError):
             raise found
+        try:
+            _equip(found, environment, target)
+        except BaseException:
+            found.close()
+            raise
         return found
 
     def wait_full(self, timeout: float | None = None) -> bool:
@@ -82,7 +97,7 @@ class Pool:
 
     def _warm(self) -> Sandbox:
         """A new sandbox whose guest has done its work once: the first command is the slowest."""
-        sandbox = Sandbox(self._factory(**self._options))
+        sandbox = opened(self._factory(**self._options))
         with contextlib.suppress(SandboxError):  # a backend without commands, or without `true`
             sandbox.exec(["true"])
         return sandbox
@@ -97,3 +112,22 @@ class Pool:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _equip(
+    sandbox: Sandbox,
+    environment: Mapping[str, str] | None,
+    target: str | os.PathLike[str] | None,
+) -> None:
+    """Put what a claim brings into a sandbox that runs already."""
+    if target is not None:
+        fill: Callable[[str | os.PathLike[str]], None] | None = getattr(sandbox, "fill", None)
+        if fill is None:
+            raise SandboxError(
+                f"a sandbox of the {sandbox.backend} backend cannot be given a target later",
+                kind=Kind.UNSUPPORTED,
+                remedy="name the target when the pool is made",
+            )
+        fill(target)
+    if environment:
+        sandbox.set_environment(environment)

@@ -31,7 +31,10 @@ START = (
 
 def path() -> Path:
     """The folder to mount at `INSIDE`."""
-    return _made(str(layers.root()), guest.__file__, interpreter.ripgrep())
+    source = (str(layers.root()), guest.__file__, interpreter.ripgrep())
+    if not _made(*source).is_dir():  # swept away by another version of podbot
+        _made.cache_clear()
+    return _made(*source)
 
 
 def command(line: str) -> list[str]:
@@ -43,6 +46,17 @@ def command(line: str) -> list[str]:
 def ripgrep() -> str | None:
     """Where the guest finds ``rg``, if the host has one that runs anywhere."""
     return f"{INSIDE}/rg" if _is_static(interpreter.ripgrep()) else None
+
+
+def drop_old() -> None:
+    """Remove the kits of other versions; to be called while nobody uses any."""
+    folder = layers.place() / FOLDER
+    if not folder.is_dir():
+        return
+    current = path()
+    for entry in folder.iterdir():
+        if entry != current:
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 @lru_cache(maxsize=4)

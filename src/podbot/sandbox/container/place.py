@@ -148,6 +148,12 @@ def sweep(dry_run: bool = False) -> list[str]:
     return found
 
 
+def any_left() -> bool:
+    """Whether any sandbox has a folder here, live ones included."""
+    folder = layers.place() / FOLDER
+    return folder.is_dir() and any(folder.iterdir())
+
+
 def _locked(path: Path) -> int:
     """A lock on a folder; `OSError` if someone has it."""
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -302,8 +302,10 @@ class Stay:
     def _leave(self) -> None:
         grounds, self._grounds = self._grounds, None
         if grounds is not None:
-            grounds.workspace.settle()
-            grounds.place.remove()
+            try:
+                grounds.workspace.settle()
+            finally:
+                grounds.place.remove()
 
 
 class _SocketUselessError(Exception):

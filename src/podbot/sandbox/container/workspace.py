@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 from podbot.engine.specs import BindMount, Mount, OverlayMount
@@ -61,10 +62,12 @@ class Workspace:
         from podbot.frozen import replace
 
         self.contents = replace(self.contents, lock=-1)
-        if self._discard or layer.empty:
-            layers.remove(layers.throw_away(layer.path))
-        else:
-            layer.drop_scratch()
+        with contextlib.suppress(OSError):  # what is left then, `podbot gc` finds
+            if self._discard or layer.empty:
+                layers.remove(layers.throw_away(layer.path))
+            elif os.geteuid() == 0:
+                # Else the work folder may hold what is not simply ours to remove: it can wait.
+                layer.drop_scratch()
         # By hand: a fork of ours may hold a copy of the descriptor.
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_UN)
@@ -192,18 +195,25 @@ def _continued(
 
 
 def _traits(identity: Identity) -> Traits:
-    return Traits(nobody=identity.outside[0]) if identity.squashed else layers.ORDINARY
+    """Of a copy: what root gives to one user may be several users' on the host."""
+    return Traits(nobody=identity.outside[0]) if os.geteuid() == 0 else layers.ORDINARY
 
 
 def _own(folder: Path, identity: Identity) -> None:
     """Let the user inside have a folder of podbot's."""
-    if os.geteuid() == 0 and identity.outside[0] != 0:
+    if os.geteuid() == 0:
         give_away(str(folder), identity.outside)
 
 
 def give_away(folder: str, ids: Ids) -> None:
-    """Make a folder and all in it another user's; links are not followed."""
+    """Make a folder and all in it another user's.
+
+    Links are not followed, and a file with several names stays whose it is: one of them may lie
+    elsewhere.
+    """
     os.chown(folder, *ids, follow_symlinks=False)
     for _, folders, files, here in os.fwalk(folder):
         for name in (*folders, *files):
-            os.chown(name, *ids, dir_fd=here, follow_symlinks=False)
+            facts = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if stat.S_ISDIR(facts.st_mode) or facts.st_nlink == 1:
+                os.chown(name, *ids, dir_fd=here, follow_symlinks=False)

@@ -457,8 +457,25 @@ def remove(path: Path) -> None:
         remove_tree(folder, path.name)
     except FileNotFoundError:
         pass
+    except PermissionError:
+        if not _removed_by_podman(path):
+            raise
     finally:
         os.close(folder)
+
+
+def _removed_by_podman(path: Path) -> bool:
+    """Remove what an overlay of rootless Podman left: some of it belongs to ids that the user has
+    from the system, and that only programs like Podman can act as."""
+    import shutil
+    import subprocess
+
+    podman = shutil.which("podman")
+    if os.geteuid() == 0 or podman is None:
+        return False
+    command = [podman, "unshare", "rm", "-rf", "--", os.fspath(path)]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    return done.returncode == 0
 
 
 def unmake(path: Path, targets: int) -> None:

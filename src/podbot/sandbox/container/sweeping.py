@@ -1,0 +1,45 @@
+"""Tidying up after sandboxes whose owners are gone: their containers, folders and old kits.
+
+An owner that was killed takes its containers with it, as their guests see the line close and the
+engine removes what has ended. This finds the rest. It never touches what belongs to an owner that
+may still live.
+"""
+
+from __future__ import annotations
+
+from podbot.engine import Engine, labels
+from podbot.frozen import dataclass
+from podbot.sandbox.container import kit, place
+from podbot.sandbox.container.running import remove
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What was found dead and removed: containers by name, and folders."""
+
+    containers: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
+    """Remove the containers of dead owners from an engine, if one is given, and their folders.
+
+    All that podbot makes is looked at, whatever it was made for. Raises `ContainerError` if the
+    engine cannot be asked.
+    """
+    containers = [] if engine is None else _containers(engine, dry_run)
+    folders = place.sweep(dry_run)
+    if not dry_run and not place.any_left():
+        kit.drop_old()
+    return Swept(tuple(containers), tuple(folders))
+
+
+def _containers(engine: Engine, dry_run: bool) -> list[str]:
+    found = []
+    for container in engine.containers.list({labels.OWNER: None}):
+        if labels.owner_alive(container.labels.get(labels.OWNER, "")):
+            continue
+        found.append(container.name or container.id)
+        if not dry_run:
+            remove(engine, container.id)
+    return found
