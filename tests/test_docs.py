@@ -43,7 +43,9 @@ def run_code_of(page: Path) -> None:
     for match in BLOCK.finditer(text):
         line = text.count("\n", 0, match.start(1))
         source = "\n" * line + match[1]  # so that a traceback names the page's own line
-        exec(compile(source, str(page), "exec"), namespace)  # noqa: S102 - our own page
+        # A page is a program of its own: this module's `annotations` are not imported into it.
+        code = compile(source, str(page), "exec", dont_inherit=True)
+        exec(code, namespace)  # noqa: S102 - our own page
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
