@@ -1,0 +1,154 @@
+"""`podbot mcp`: podbot's tools as an MCP server on stdin and stdout.
+
+stdout belongs to the protocol; whatever podbot itself has to say goes to stderr. Nothing here
+decides what a sandbox may do: words become a `ServeRequest`, an outcome becomes an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from podbot.cli.look import is_terminal
+from podbot.cli.run import HOME_NOTE, say
+from podbot.cli.run_options import NETWORKS, seconds
+
+if TYPE_CHECKING:
+    import argparse
+
+    from podbot.mcp import ServeRequest, Started
+
+ABOUT = """\
+Serve podbot's tools (ls, read_file, write_file, edit_file, glob, grep, rm, shell_execute,
+evaluate_python) to an MCP client over stdin and stdout. By default they work in a sandbox
+of the current folder: what they change is kept apart until you have seen it."""
+
+EXAMPLES = """\
+examples:
+  claude mcp add podbot -- podbot mcp               Claude Code, in the folder it runs in
+  codex mcp add podbot -- podbot mcp --target ~/a   Codex, always in ~/a
+  podbot mcp --net host --env API_KEY               with the network and a key of yours
+  podbot mcp --backend memory                       files in memory; no commands
+
+backends:
+  overlay   the folder, copy-on-write, closed in; afterwards: podbot changes show last
+  podman    a container; works on a copy of the folder
+  memory    files in memory: a copy of the folder, or none; nothing can be run
+  local     ISOLATES NOTHING: works on the folder itself; without --target, on a temporary one
+
+The target and what is visible are fixed by these options; no client or model can change
+them. The server ends when its client hangs up, and everything it started with it.
+exit codes: 0 the client hung up; 2 it could not start; 128 + N signal N ended it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `podbot mcp`."""
+    import argparse
+
+    parser.description, parser.epilog = ABOUT, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--backend",
+        choices=("overlay", "podman", "memory", "local"),
+        default="overlay",
+        help="where the tools work; default overlay",
+    )
+    parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
+    parser.add_argument("--net", choices=NETWORKS, help="the network of commands (overlay)")
+    parser.add_argument(
+        "--hide", action="append", default=[], metavar="PATH",
+        help="a path that shall not exist for the tools, besides keys and logins",
+    )  # fmt: skip
+    parser.add_argument(
+        "--show", action="append", default=[], metavar="PATH", help="an exception to what is hidden"
+    )
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME[=VALUE]",
+        help="pass a variable of yours on to commands, or set one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="TIME", help="the most one call may take: 90, 90s, 2m"
+    )
+    parser.add_argument("--image", metavar="IMAGE", help="the container's image (podman)")
+    parser.add_argument("--name", metavar="NAME", help="call the changes so, instead of by an id")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until the client hangs up; gives the exit code."""
+    from podbot.mcp import claim
+
+    if is_terminal(sys.stdin):
+        say("mcp", "waiting for an MCP client on standard input; Ctrl-D ends it")
+    line = claim()  # before anything else: from here on stdout is the client's alone
+    if arguments.backend == "overlay":
+        from podbot.sandbox.overlay import ahead
+
+        ahead.begin()  # it starts while the SDK is loaded, which takes a second
+    from podbot.mcp import serve
+
+    served = serve(_request(arguments), line, on_start=_started)
+    if served.problem is not None:
+        say("mcp", served.problem)
+    if served.changes is not None:
+        say("mcp", f"what the tools changed is kept: podbot changes show {served.changes}")
+    return served.exit_status
+
+
+def _request(arguments: argparse.Namespace) -> ServeRequest:
+    from podbot.mcp import ServeRequest
+
+    values, names = {}, []
+    for word in arguments.env:
+        name, equals, value = word.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            names.append(name)
+            if name not in os.environ:
+                say("mcp", f"note: --env {name}: there is no such variable here")
+    return ServeRequest(
+        backend=arguments.backend,
+        target=arguments.target,
+        network=arguments.net,
+        hide=tuple(map(_absolute, arguments.hide)),
+        show=tuple(map(_absolute, arguments.show)),
+        environment=values,
+        pass_environment=tuple(names),
+        call_seconds=arguments.timeout,
+        image=arguments.image,
+        name=arguments.name,
+        command=_command(arguments),
+    )
+
+
+def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What the record of the changes says was run: no values of variables, which may be secret."""
+    words = ["podbot", "mcp"]
+    for option in ("backend", "target", "net"):
+        value = getattr(arguments, option)
+        if value is not None:
+            words += [f"--{option}", value]
+    return tuple(words)
+
+
+def _started(started: Started) -> None:
+    """The tools can be called: say what the person would not expect."""
+    for note in started.notes:
+        if not note.startswith(HOME_NOTE):
+            say("mcp", f"note: {note}")
+    if started.backend == "local":
+        say("mcp", f"note: nothing isolates the tools; they work on {started.workdir} itself")
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _seconds(text: str) -> float:
+    import argparse
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,66 @@
+"""Podbot's tools for any MCP client: Claude Code, Codex, an editor.
+
+    from podbot.mcp import ServeRequest, claim, serve
+
+    served = serve(ServeRequest(backend="overlay", target="~/project"), claim())
+
+`podbot mcp` does this. `ToolServer` serves any other prompt. The SDK it is built on comes with
+``podbot[mcp]`` and is loaded when one of these names is first used. Names here are the public API;
+modules below are not.
+"""
+
+from __future__ import annotations
+
+# Type checkers take this name for true; importing it from typing costs milliseconds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from podbot.mcp.annotations import Hints, hints_of_suite
+    from podbot.mcp.line import Line, claim
+    from podbot.mcp.request import Backend, ServeRequest
+    from podbot.mcp.server import Serving, ToolServer
+    from podbot.mcp.serving import Served, Started, serve
+
+__all__ = [
+    "Backend",
+    "Hints",
+    "Line",
+    "ServeRequest",
+    "Served",
+    "Serving",
+    "Started",
+    "ToolServer",
+    "claim",
+    "hints_of_suite",
+    "serve",
+]
+
+_HOMES = {
+    "podbot.mcp.annotations": "Hints hints_of_suite",
+    "podbot.mcp.line": "Line claim",
+    "podbot.mcp.request": "Backend ServeRequest",
+    "podbot.mcp.server": "Serving ToolServer",
+    "podbot.mcp.serving": "Served Started serve",
+}
+_LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+_BROUGHT = ("mcp", "mcp_types", "anyio", "pydantic")
+"""What the extra brings, and what is imported of it here."""
+
+# Hidden from type checkers, or every misspelt name would be an object to them.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        try:
+            value: object = getattr(import_module(_LAZY[name]), name)
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] not in _BROUGHT:
+                raise
+            from podbot.errors import MissingDependencyError
+
+            raise MissingDependencyError.of("mcp", extra="mcp") from error
+        globals()[name] = value  # found at once the next time
+        return value

@@ -1,0 +1,145 @@
+"""A server from its start to its end: opened, served, and all of it cleaned up.
+
+It ends when the client hangs up or when the process is told to (SIGTERM, SIGINT, SIGHUP). Then
+calls under way are cancelled, their processes killed, the sandbox closed; what an overlay holds is
+kept for review. Nothing here prints: `Started` and `Served` say what a person should know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import anyio
+
+from podbot.errors import PodbotError
+from podbot.frozen import dataclass
+from podbot.mcp.annotations import hints_of_suite
+from podbot.mcp.keeping import Keeping
+from podbot.mcp.server import Serving, ToolServer
+from podbot.mcp.stdio import connected
+from podbot.mcp.workspace import workspace
+from podbot.runtime.events import ToolInvoked
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from podbot.mcp.line import Line
+    from podbot.mcp.request import ServeRequest
+    from podbot.sandbox.sandbox import Sandbox
+
+TOLD_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server that is ready. ``workdir`` is where the tools work; ``notes`` are its sandbox's."""
+
+    backend: str
+    workdir: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """How a server ended.
+
+    ``exit_status`` is 0 when the client hung up, 128 + n after signal n. ``changes`` is the id of
+    what the tools changed, if that is kept for review. ``problem`` is what could not be cleaned up.
+    """
+
+    exit_status: int
+    changes: str | None = None
+    problem: str | None = None
+
+
+def serve(
+    request: ServeRequest, line: Line, *, on_start: Callable[[Started], object] | None = None
+) -> Served:
+    """Serve one client on ``line`` until it hangs up. To be called in the main thread.
+
+    Raises `PodbotError` if the workspace cannot be opened; nothing is left behind then.
+    """
+    with _signals_end_it():
+        kept = Keeping(request)
+        place = workspace(request)
+        problem: str | None = None
+        status = 1
+        try:
+            sandbox = place.section.open()
+            kept.follow(sandbox)
+            # Should the sandbox be lost, the next call opens another one.
+            place.session.bus.subscribe(ToolInvoked, lambda _: kept.follow(place.section.sandbox))
+            if on_start is not None:
+                on_start(_started(sandbox))
+            serving = Serving(
+                hints=hints_of_suite(reaches_out=request.reaches_out),
+                call_seconds=request.call_seconds,
+            )
+            with ToolServer(place.prompt, serving=serving) as server:
+                number = asyncio.run(_until_told(server, line))
+            status = 0 if number is None else 128 + number
+        except SystemExit as told:
+            status = told.code if isinstance(told.code, int) else 1
+            raise
+        finally:
+            _no_more_signals()
+            kept.ending(status)
+            try:
+                place.prompt.close()
+            except PodbotError as error:
+                problem = str(error)
+            changes = kept.ended()
+    return Served(status, changes, problem)
+
+
+async def _until_told(server: ToolServer, line: Line) -> int | None:
+    """Serve; the number of the signal that ended it, None if the client hung up."""
+    told: list[int] = []
+    serving = anyio.CancelScope()
+
+    def end(number: int) -> None:
+        told.append(number)
+        serving.cancel()
+
+    for number in TOLD_TO_END:
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
+    protocol = server.protocol
+    async with connected(line) as (inbound, outbound):
+        # The line outlives it: what was under way is still answered.
+        with serving:
+            await protocol.run(inbound, outbound, protocol.create_initialization_options())
+    return told[0] if told else None
+
+
+def _started(sandbox: Sandbox) -> Started:
+    return Started(sandbox.backend, sandbox.workdir, sandbox.notes)
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Have a signal that comes before or after serving end the process by way of every `finally`.
+
+    While the event loop runs, it has them itself.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        _no_more_signals()
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in TOLD_TO_END}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _no_more_signals() -> None:
+    """From here on all is being cleaned up, and once is enough."""
+    for number in TOLD_TO_END:
+        signal.signal(number, signal.SIG_IGN)
