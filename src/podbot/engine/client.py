@@ -53,8 +53,8 @@ class Dialer(Protocol):
 class Purpose:
     """What a call is for, so that its failure can say so.
 
-    ``kind`` is the kind of error when the engine refuses; ``missing`` and ``conflict`` those for
-    404 and 409, where they differ.
+    ``kind`` is the kind of error when the engine refuses. Where ``missing`` is given, what is not
+    there has that kind, or the kind of its cause; ``conflict`` is for what is in the way.
     """
 
     doing: str
@@ -67,7 +67,10 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. ``body`` may be JSON (anything but bytes or an iterator of bytes)."""
+    """One call, with a body of bytes (given, or made as they are sent) or of JSON.
+
+    ``seconds`` is the time for all of it; where bytes stream in either direction, for each part.
+    """
 
     method: str
     path: str
@@ -215,7 +218,7 @@ class Client:
     def _attempt(self, wire: Wire, request: Request, seconds: float | None) -> Head:
         wire.allow(seconds)
         try:
-            exchange.send(wire, request)
+            exchange.send(wire, request, seconds)
         except (BrokenPipeError, ConnectionResetError):
             # An engine that refuses an upload answers before it has read all of it.
             try:
@@ -223,6 +226,7 @@ class Client:
             except (OSError, ProtocolError):
                 pass
             raise
+        wire.allow(seconds)
         return exchange.read_head(wire)
 
     def _take_idle(self) -> Wire | None:
@@ -354,14 +358,15 @@ def refusal(purpose: Purpose, head: Head, data: bytes) -> ContainerError:
 
 
 def _kind(purpose: Purpose, status: int, data: bytes) -> Kind:
-    if status == 404 and purpose.missing is not None:
-        return purpose.missing
+    if purpose.missing is not None:
+        for cause, kind in CAUSES.items():
+            # Podman answers much with 500 and tells the cause in words of its own.
+            if b'"' + cause + b'"' in data[:MAX_ERROR]:
+                return kind
+        if status == 404:
+            return purpose.missing
     if status == 409 and purpose.conflict is not None:
         return purpose.conflict
-    for cause, kind in CAUSES.items():
-        # Podman answers much with 500 and tells the cause in words of its own.
-        if b'"' + cause + b'"' in data[:MAX_ERROR]:
-            return kind
     return purpose.kind
 
 

@@ -134,8 +134,8 @@ class Head:
     """Whether it is HTTP/1.0, where a connection serves once."""
 
 
-def send(wire: Wire, request: Request) -> None:
-    """Send a request with its body."""
+def send(wire: Wire, request: Request, seconds: float | None = None) -> None:
+    """Send a request with its body. Each part of a body made meanwhile may take ``seconds``."""
     headers = {"Host": request.host, "User-Agent": "podbot", **request.headers}
     body = request.body
     if isinstance(body, bytes):
@@ -155,7 +155,9 @@ def send(wire: Wire, request: Request) -> None:
     wire.send(head)
     for part in body:
         if part:  # an empty chunk would end the body
+            wire.allow(seconds)
             wire.send(b"%x\r\n%b\r\n" % (len(part), part))
+    wire.allow(seconds)
     wire.send(b"0\r\n\r\n")
 
 

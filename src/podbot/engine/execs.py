@@ -95,7 +95,7 @@ class Execs:
             conflict=Kind.CONTAINER_NOT_RUNNING,
             remedies={
                 Kind.CONTAINER_NOT_FOUND: "list what runs with `podbot ps`",
-                Kind.CONTAINER_NOT_RUNNING: "start the container first",
+                Kind.CONTAINER_NOT_RUNNING: "start it first, or let it go on if it is paused",
             },
         )
         reply = replies.fields(
@@ -154,10 +154,19 @@ class Execs:
             pause = min(pause * 1.5, LONGEST_LOOK)
 
     def run_detached(self, container: str, spec: ExecSpec, seconds: float | None = None) -> int:
-        """Run a command without streams and wait for it; gives its exit status."""
-        exec_id = self.create(container, spec, attached=False)
-        self.start_detached(exec_id)
-        return self.wait(exec_id, seconds)
+        """Run a command without the caller's streams and wait for it; gives its exit status."""
+        if not self._engine.facts.is_podman:
+            exec_id = self.create(container, spec, attached=False)
+            self.start_detached(exec_id)
+            return self.wait(exec_id, seconds)
+        # Podman notes the end of a detached command minutes later. So its output is read and
+        # thrown away, which ends with it; its input is empty either way.
+        from podbot.engine import joining
+
+        exec_id = self.create(container, replace(spec, tty=False, stdin=False))
+        with self.start(exec_id) as stream:
+            joining.collect(stream, None, joining.Kept(0), seconds)
+        return self.wait(exec_id, NOTED_SECONDS)
 
     def run(
         self, container: str, spec: ExecSpec, *, stdin: bytes = b"", seconds: float | None = None

@@ -76,7 +76,7 @@ def read_about(facts: Facts, version: Fields, info: Fields) -> About:
     return About(
         facts=facts,
         components=tuple(_components(version)),
-        runtimes=tuple(sorted(replies.below(info, "Runtimes"))),
+        runtimes=tuple(_runtimes(facts, replies.below(info, "Runtimes"))),
         default_runtime=replies.text(info, "DefaultRuntime"),
         cgroup_driver=replies.text(info, "CgroupDriver"),
         operating_system=replies.text(info, "OperatingSystem"),
@@ -89,6 +89,16 @@ def read_about(facts: Facts, version: Fields, info: Fields) -> About:
         pids_limit=replies.flag(info, "PidsLimit"),
         warnings=tuple(replies.visible(line) for line in replies.texts(info, "Warnings")),
     )
+
+
+def _runtimes(facts: Facts, listed: Fields) -> list[str]:
+    """The runtimes an engine knows, less those that it knows of but that are not installed."""
+    found = []
+    for name in sorted(listed):
+        path = replies.text(replies.below(listed, name), "path")
+        if not (facts.local and os.path.isabs(path)) or os.path.exists(path):
+            found.append(replies.visible(name))
+    return found
 
 
 def is_rootless(info: Fields) -> bool:
