@@ -162,6 +162,19 @@ def test_long_and_deep_values_are_cut_short(
     assert len(last(caplog).getMessage()) < 3 * TEXT_LIMIT
 
 
+def test_what_cannot_be_shown_stops_nobody(
+    logger: StructuredLogger, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise ValueError("no words")
+
+    logger.info("said", thing=[Broken()], more=1)
+
+    assert last(caplog).context["thing"] == "<a list that cannot be shown>"
+    assert last(caplog).context["more"] == 1
+
+
 def test_percent_signs_mean_nothing(
     logger: StructuredLogger, caplog: pytest.LogCaptureFixture
 ) -> None:

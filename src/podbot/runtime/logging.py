@@ -90,7 +90,7 @@ class StructuredLogger:
             return
         given = {**self._context, **fields}
         error = given.get("error")
-        context = {key: self._plain(value, DEPTH_LIMIT) for key, value in given.items()}
+        context = {key: self._safe(value) for key, value in given.items()}
         event = self._text(event)
         line = " ".join([_shown(event), *(f"{key}={_shown(v)}" for key, v in context.items())])
         # Percent signs are none of ours: the message is whole as it is.
@@ -101,6 +101,12 @@ class StructuredLogger:
             # As text, so that a formatter does not make its own with the secrets in it.
             record.exc_text = self._hidden("".join(traceback.format_exception(error)).rstrip())
         self._logger.handle(record)
+
+    def _safe(self, value: object) -> object:
+        try:
+            return self._plain(value, DEPTH_LIMIT)
+        except Exception:  # a log must not fail because something cannot say what it is
+            return f"<a {type(value).__qualname__} that cannot be shown>"
 
     def _plain(self, value: object, depth: int) -> object:
         """A value as numbers, text, lists and dicts, without secrets, and not too long."""

@@ -39,28 +39,28 @@ class Attempt:
     An exception that leaves the block undoes it.
     """
 
-    __slots__ = ("_outer", "_takes_back", "_token", "journal", "over", "touched")
+    __slots__ = ("_journal", "_outer", "_over", "_takes_back", "_token", "_touched")
 
     def __init__(self, journal: Journal, takes_back: Callable[[Attempt], None]):
-        self.journal = journal
-        self.touched = False
-        self.over = False
+        self._journal = journal
+        self._touched = False
+        self._over = False
         self._takes_back = takes_back
         self._outer: Attempt | None = None
         self._token: Token[Attempt | None] | None = None
 
     def undo(self) -> None:
         """Take back every change made so far within this attempt."""
-        if self.over:
+        if self._over:
             raise SessionError(
                 "this attempt is over and cannot be undone",
                 kind=Kind.CLOSED,
                 remedy="call undo() inside its with block, or keep a snapshot to roll back to",
             )
-        if self.touched:
+        if self._touched:
             self._takes_back(self)
 
-    def is_within(self, other: Attempt) -> bool:
+    def _is_within(self, other: Attempt) -> bool:
         """Whether this is the other attempt or part of it."""
         return any(each is other for each in self._outwards())
 
@@ -69,7 +69,7 @@ class Attempt:
             raise SessionError("an attempt can be entered once", remedy="ask for another one")
         self._outer = _innermost.get()
         self._token = _innermost.set(self)
-        self.journal.open(self)
+        self._journal.open(self)
         return self
 
     def __exit__(
@@ -82,8 +82,8 @@ class Attempt:
             if error is not None:
                 self.undo()
         finally:
-            self.over = True
-            self.journal.close(self)
+            self._over = True
+            self._journal.close(self)
             _innermost.reset(cast("Token[Attempt | None]", self._token))
 
     def _outwards(self) -> Iterator[Attempt]:
@@ -92,10 +92,10 @@ class Attempt:
             yield each
             each = each._outer
 
-    def noted(self) -> None:
+    def _noted(self) -> None:
         """A change was made here, and so in every attempt around it."""
         for each in self._outwards():
-            each.touched = True
+            each._touched = True
 
 
 def current(journal: Journal) -> Attempt | None:
@@ -103,7 +103,7 @@ def current(journal: Journal) -> Attempt | None:
     innermost = _innermost.get()
     if innermost is None:
         return None
-    mine = (each for each in innermost._outwards() if each.journal is journal and not each.over)
+    mine = (each for each in innermost._outwards() if each._journal is journal and not each._over)
     return next(mine, None)
 
 
@@ -152,7 +152,7 @@ class Journal:
                 return
             self._entries.extend(_Entry(attempt, before, change) for before, change in made)
         if attempt is not None:
-            attempt.noted()
+            attempt._noted()
 
     def without(self, attempt: Attempt) -> dict[type, Slice[object]]:
         """The slices that an attempt changed, as they would be without it."""
@@ -166,7 +166,7 @@ class Journal:
             change = entry.change
             if change is None:
                 continue
-            mine = entry.attempt is not None and entry.attempt.is_within(attempt)
+            mine = entry.attempt is not None and entry.attempt._is_within(attempt)
             if mine:
                 slices.setdefault(change.slice_type, entry.before)
                 entry.change = None
