@@ -15,68 +15,106 @@ from __future__ import annotations
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from podbot.engine.client import Streaming
     from podbot.engine.connecting import ConnectOptions, connect, connect_and_verify
-    from podbot.engine.containers import ContainerState, ContainerSummary, Created
+    from podbot.engine.containers import Containers, ContainerState, ContainerSummary, Created
     from podbot.engine.endpoints import Endpoint
     from podbot.engine.engine import Engine
-    from podbot.engine.facts import About, Facts
+    from podbot.engine.escapes import EscapeWarning, KnownEscape, known_escapes
+    from podbot.engine.execs import ExecOutput, Execs, ExecSpec, ExecState, exit_status
+    from podbot.engine.facts import About, Component, Facts
     from podbot.engine.hijacked import Frames, Hijacked
-    from podbot.engine.images import DEFAULT_IMAGE
+    from podbot.engine.images import DEFAULT_IMAGE, BuildOrder, ImageInfo, Images, Progress
+    from podbot.engine.joining import Streams, attached
     from podbot.engine.labels import owner_alive, owner_label, owner_state
-    from podbot.engine.profiles import (
-        TOOLS,
-        Device,
-        Profile,
-        SandboxSettings,
-        Tmpfs,
-        agent_profile,
-    )
+    from podbot.engine.packing import Entry, pack, pack_tree
+    from podbot.engine.profiles import TOOLS, Device, Profile, SandboxSettings, Tmpfs, agent_profile
     from podbot.engine.resolved import Difference, Resolved
-    from podbot.engine.specs import BindMount, ContainerSpec, OverlayMount, VolumeMount
+    from podbot.engine.specs import BindMount, ContainerSpec, Mount, OverlayMount, VolumeMount
+    from podbot.engine.tar_reading import Member, TarReader
+    from podbot.engine.unpacking import Unpacked, UnpackLimits, unpack
+    from podbot.engine.watching import Event, LogOptions, Stats
 
 __all__ = [
     "DEFAULT_IMAGE",
     "TOOLS",
     "About",
     "BindMount",
+    "BuildOrder",
+    "Component",
     "ConnectOptions",
     "ContainerSpec",
     "ContainerState",
     "ContainerSummary",
+    "Containers",
     "Created",
     "Device",
     "Difference",
     "Endpoint",
     "Engine",
+    "Entry",
+    "EscapeWarning",
+    "Event",
+    "ExecOutput",
+    "ExecSpec",
+    "ExecState",
+    "Execs",
     "Facts",
     "Frames",
     "Hijacked",
+    "ImageInfo",
+    "Images",
+    "KnownEscape",
+    "LogOptions",
+    "Member",
+    "Mount",
     "OverlayMount",
     "Profile",
+    "Progress",
     "Resolved",
     "SandboxSettings",
+    "Stats",
+    "Streaming",
+    "Streams",
+    "TarReader",
     "Tmpfs",
+    "UnpackLimits",
+    "Unpacked",
     "VolumeMount",
     "agent_profile",
+    "attached",
     "connect",
     "connect_and_verify",
+    "exit_status",
+    "known_escapes",
     "owner_alive",
     "owner_label",
     "owner_state",
+    "pack",
+    "pack_tree",
+    "unpack",
 ]
 
 _HOMES = {
+    "podbot.engine.client": "Streaming",
     "podbot.engine.connecting": "ConnectOptions connect connect_and_verify",
-    "podbot.engine.containers": "ContainerState ContainerSummary Created",
+    "podbot.engine.containers": "Containers ContainerState ContainerSummary Created",
     "podbot.engine.endpoints": "Endpoint",
     "podbot.engine.engine": "Engine",
-    "podbot.engine.facts": "About Facts",
+    "podbot.engine.escapes": "EscapeWarning KnownEscape known_escapes",
+    "podbot.engine.execs": "ExecOutput Execs ExecSpec ExecState exit_status",
+    "podbot.engine.facts": "About Component Facts",
     "podbot.engine.hijacked": "Frames Hijacked",
-    "podbot.engine.images": "DEFAULT_IMAGE",
+    "podbot.engine.images": "DEFAULT_IMAGE BuildOrder ImageInfo Images Progress",
+    "podbot.engine.joining": "Streams attached",
     "podbot.engine.labels": "owner_alive owner_label owner_state",
+    "podbot.engine.packing": "Entry pack pack_tree",
     "podbot.engine.profiles": "TOOLS Device Profile SandboxSettings Tmpfs agent_profile",
     "podbot.engine.resolved": "Difference Resolved",
-    "podbot.engine.specs": "BindMount ContainerSpec OverlayMount VolumeMount",
+    "podbot.engine.specs": "BindMount ContainerSpec Mount OverlayMount VolumeMount",
+    "podbot.engine.tar_reading": "Member TarReader",
+    "podbot.engine.unpacking": "Unpacked UnpackLimits unpack",
+    "podbot.engine.watching": "Event LogOptions Stats",
 }
 _LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -8,7 +8,7 @@ polite signal for ten seconds.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from podbot.engine import labels as marks
@@ -23,7 +23,11 @@ from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass
 
 if TYPE_CHECKING:
+    from podbot.engine.archives import Source
+    from podbot.engine.client import Streaming
     from podbot.engine.engine import Engine
+    from podbot.engine.unpacking import Unpacked, UnpackLimits
+    from podbot.engine.watching import LogOptions, Stats
 
 START_SECONDS = 120.0
 REMOVE_SECONDS = 60.0
@@ -232,6 +236,46 @@ class Containers:
         return self._engine.client.hijack(
             Call("POST", path, self._purpose("attach to", container), query)
         )
+
+    def put_archive(self, container: str, path: str, archive: Source) -> None:
+        """Unpack a tar into a folder of it; see `podbot.engine.pack`. Kind ``upload_failed``."""
+        from podbot.engine import archives
+
+        archives.put(self._engine, container, path, archive)
+
+    def get_archive(self, container: str, path: str) -> Streaming:
+        """The tar of a path in it, as it comes, and as hostile as what runs there."""
+        from podbot.engine import archives
+
+        return archives.get(self._engine, container, path)
+
+    def download(
+        self, container: str, path: str, destination: str, limits: UnpackLimits | None = None
+    ) -> Unpacked:
+        """Copy a file or folder of it to a place on the host that does not exist yet."""
+        from podbot.engine import archives
+
+        return archives.download(self._engine, container, path, destination, limits)
+
+    def logs(
+        self, container: str, options: LogOptions | None = None
+    ) -> Iterator[tuple[int, bytes]]:
+        """What its main process printed: ``(stream, data)``."""
+        from podbot.engine import watching
+
+        return watching.logs(self._engine, container, options)
+
+    def stats(self, container: str) -> Stats:
+        """What it uses now."""
+        from podbot.engine import watching
+
+        return watching.stats(self._engine, container)
+
+    def follow_stats(self, container: str) -> Iterator[Stats]:
+        """What it uses, again and again until it ends."""
+        from podbot.engine import watching
+
+        return watching.follow_stats(self._engine, container)
 
     def resize(self, container: str, rows: int, columns: int) -> None:
         """Tell its terminal how large it is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,10 @@ from podbot.errors import ContainerError, Kind
 
 if TYPE_CHECKING:
     from podbot.engine.containers import Containers
+    from podbot.engine.escapes import EscapeWarning
     from podbot.engine.execs import Execs
     from podbot.engine.images import Images
+    from podbot.engine.watching import Event
 
 PING_SECONDS = 10.0
 ABOUT_SECONDS = 60.0
@@ -87,6 +90,20 @@ class Engine:
     def ping(self) -> None:
         """Whether it answers. Kinds ``connection_failed`` and ``health_check_failed``."""
         self._ping()
+
+    def events(
+        self, labels: Mapping[str, str | None] | None = None, since: float | None = None
+    ) -> Iterator[Event]:
+        """What happens to things with these labels, as it happens, for ever."""
+        from podbot.engine import watching
+
+        return watching.events(self, labels, since)
+
+    def warnings(self) -> tuple[EscapeWarning, ...]:
+        """Known ways out of its containers that its versions speak of; slow as `about`."""
+        from podbot.engine.escapes import known_escapes
+
+        return known_escapes(self.about())
 
     def common(self, path: str) -> str:
         """The path of a call that Docker and Podman share."""
