@@ -8,8 +8,10 @@ closes, which the kernel sees to even after `kill -9`.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -17,16 +19,21 @@ END_SECONDS = 5.0
 PREFIX = "podbot-engine-"
 LONGEST_SOCKET = 100  # the kernel's limit is 108, with a name and a NUL
 
-# Waits for the program, while a second copy of the shell waits for the end of the pipe.
+# Waits for the program, while a second copy of the shell waits for the end of the pipe. All of the
+# group is told to end, because Podman without root goes on in a child of its own.
 _SCRIPT = """\
 exec 3<&0 </dev/null
 "$@" 3<&- &
 program=$!
-{ read -r _ <&3; kill "$program"; } 2>/dev/null &
+{ trap '' TERM; read -r _ <&3; kill -TERM 0; } &
+watcher=$!
 exec 3<&-
+trap : TERM
 wait "$program"
 status=$?
-kill $! 2>/dev/null
+kill -TERM 0
+wait "$program"
+kill -KILL "$watcher"
 exit "$status"
 """
 
@@ -69,13 +76,19 @@ class Leashed:
     def end(self) -> None:
         """End it and wait for that."""
         self.let_go()
+        if self._shell.returncode is not None:
+            return
         try:
             self._shell.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            # Its own session: nobody else is in that group.
-            with suppress(ProcessLookupError):
-                os.killpg(self._shell.pid, 9)
+            os.killpg(self._shell.pid, signal.SIGKILL)  # nobody else is in that group
             self._shell.wait()
+        # What is not the shell's own child may need a moment longer.
+        deadline = time.monotonic() + END_SECONDS
+        with suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < deadline:
+                os.killpg(self._shell.pid, 0)
+                time.sleep(0.002)
 
     def let_go(self) -> None:
         """Close our end of the pipe. In a fork, so that the real owner's end is noticed."""

@@ -68,6 +68,8 @@ class Service:
         self._folder.forget()
 
     def _start(self) -> None:
+        if self._running is not None:
+            self._running.end()
         if os.path.exists(self.path):
             os.unlink(self.path)  # left by one that was killed
         argv = [

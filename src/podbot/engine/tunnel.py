@@ -76,6 +76,8 @@ class TunnelDialer:
 
     def _start(self, path: str) -> None:
         assert self._folder is not None  # noqa: S101 - made by the caller
+        if self._running is not None:
+            self._running.end()
         if os.path.exists(path):
             os.unlink(path)  # left by a tunnel that was killed
         log = self._folder.place("log")
