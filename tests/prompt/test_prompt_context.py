@@ -96,7 +96,9 @@ def test_cancelling_calls_back_once_and_only_those_still_registered() -> None:
     assert cancellation.cancelled
 
 
-def test_a_callback_that_fails_does_not_keep_the_others_from_being_called() -> None:
+def test_a_callback_that_fails_does_not_keep_the_others_from_being_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cancellation = Cancellation()
     called: list[str] = []
 
@@ -105,10 +107,10 @@ def test_a_callback_that_fails_does_not_keep_the_others_from_being_called() -> N
 
     cancellation.on_cancel(broken)
     cancellation.on_cancel(lambda: called.append("second"))
-    with pytest.raises(RuntimeError, match="broken"):
-        cancellation.cancel()
+    cancellation.cancel()
 
     assert called == ["second"]
+    assert "on_cancel_failed" in caplog.text
     assert cancellation.cancelled
 
 

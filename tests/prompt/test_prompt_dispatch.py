@@ -281,6 +281,27 @@ def test_bad_arguments_tell_the_model_how_to_correct_itself_and_change_nothing(
     assert section.refreshed == []  # nothing ran, so there is nothing to look for
 
 
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    text: str
+
+    def __post_init__(self) -> None:
+        raise ZeroDivisionError("a fault of the type itself")
+
+
+def test_a_parameter_type_that_is_at_fault_itself_is_a_failing_result(session: Session) -> None:
+    def act(params: Faulty, *, context: ToolContext) -> ToolResult[None]:
+        raise AssertionError("called all the same")
+
+    tool = Tool[Faulty, None](name="faulty", description="F.", handler=act)
+    prompt = prompt_of(MarkdownSection(key="a", title="A", template="", tools=[tool]))
+
+    result = prompt.call("faulty", {"text": "a"}, session=session)
+
+    assert "by a fault of its own: ZeroDivisionError" in result.message
+    assert not invoked(session)[0].success
+
+
 @pytest.mark.parametrize("name", ["nope", "", "NOTE", "x" * 10_000_000, None, 3])
 def test_an_unknown_tool_is_answered_with_the_names_there_are(session: Session, name: Any) -> None:
     result = prompt_of(Notes(noting)).call(name, {"text": "a"}, session=session)

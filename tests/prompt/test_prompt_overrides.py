@@ -160,6 +160,18 @@ def test_what_accepts_no_overrides_or_is_not_there_is_left_alone() -> None:
     assert rendered.ignored[0].reason == "the section accepts no overrides"
 
 
+def test_a_text_that_its_section_cannot_render_is_left_out() -> None:
+    section = MarkdownSection(key="a", title="A", template="${x}", params={"x": "value"})
+    prompt = Prompt(ns="n", key="k", sections=[section])
+
+    good = prompt.render(overrides=overrides_for(prompt, sections={"a": "now ${x}"}))
+    bad = prompt.render(overrides=overrides_for(prompt, sections={"a": "${nope}"}))
+
+    assert "now value" in good.text and "\nvalue\n" in bad.text
+    (ignored,) = bad.ignored
+    assert ignored.reason.startswith("the text does not fit: the template of the section a")
+
+
 def test_overrides_of_another_prompt_are_refused() -> None:
     asked = overrides_for(make(key="other"), sections={"intro": "x"})
 

@@ -281,6 +281,22 @@ def test_a_section_bound_to_a_session_must_say_how_it_is_cloned(session: Session
     assert caught.value.kind is Kind.UNSUPPORTED
 
 
+def test_a_section_whose_tools_are_its_own_methods_must_say_it_too(session: Session) -> None:
+    class Stateful(Section):
+        def __init__(self) -> None:
+            super().__init__(
+                key="s",
+                title="S",
+                tools=[Tool[None, None](name="x", description="X.", handler=self.run)],
+            )
+
+        def run(self, params: None, *, context: ToolContext) -> ToolResult[None]:
+            return ToolResult("", None)
+
+    with pytest.raises(PromptError, match="does not say how to clone it"):
+        Stateful().clone(session=session, bus=session.bus)
+
+
 # The package
 
 

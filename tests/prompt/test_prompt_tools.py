@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from podbot import frozen
 from podbot.errors import Kind, PromptError
 from podbot.prompt import Tool, ToolContext, ToolResult, failure
 from podbot.prompt.result import as_json
@@ -136,6 +137,21 @@ def test_a_tool_with_other_texts_is_otherwise_the_same() -> None:
     assert other.described("Hi.", {"times": "How often."}).parameters["name"] == "Who."
     with pytest.raises(PromptError, match="description"):
         tool.described("", {})
+
+
+def test_values_made_by_podbot_can_be_parameters() -> None:
+    tool = Tool[Size, None](name="size", description="S.", handler=lambda params, *, context: None)  # type: ignore[arg-type,return-value]
+
+    assert tool.parse({"width": 3}) == Size(3)
+    assert tool.json_schema()["required"] == ["width"]
+
+
+@frozen.dataclass(frozen=True, slots=True)
+class Size:
+    """Made without `dataclasses`."""
+
+    width: int
+    height: int = 1
 
 
 # Results

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, ToolValidationError
 from podbot.frozen import dataclass
+from podbot.runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from podbot.prompt.prompt import Prompt
     from podbot.runtime.events import EventBus
     from podbot.runtime.session import Session
+
+_logger = get_logger(__name__, component="prompt.context")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,10 @@ class Cancellation:
         return self._cancelled
 
     def cancel(self) -> None:
-        """Say that the answer is no longer wanted. The second time does nothing."""
+        """Say that the answer is no longer wanted. The second time does nothing.
+
+        What a callback raises is logged.
+        """
         with self._lock:
             if self._cancelled:
                 return
@@ -73,14 +79,11 @@ class Cancellation:
             callbacks, self._callbacks = self._callbacks, []
             if self._event is not None:
                 self._event.set()
-        failed: Exception | None = None
         for callback in callbacks:
             try:
                 callback()
             except Exception as error:  # the others must still be told
-                failed = failed or error
-        if failed is not None:
-            raise failed
+                _logger.error("on_cancel_failed", error=error)
 
     def on_cancel(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Have ``callback`` called once on `cancel` (at once if that was before now).

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from podbot.errors import Kind, PodbotError, ToolValidationError
+from podbot.errors import Kind, PodbotError
 from podbot.frozen import dataclass
 from podbot.prompt.context import Cancellation, Deadline, Progress, ToolContext, no_progress
 from podbot.prompt.json_text import quoted, short
@@ -70,8 +70,9 @@ def dispatch(prompt: Prompt, session: Session, call: Call) -> ToolResult[object]
     section, tool = found
     try:
         params = tool.parse(call.arguments)
-    except ToolValidationError as error:
-        result = failure(str(error))
+    except Exception as error:
+        # Arguments that do not fit, or a fault of the parameter type itself.
+        result = _failed(context, tool, error)
         _record(context, call.name, _kept(call.arguments), result)
         return result
     return _attempt(context, section, tool, params)
@@ -100,18 +101,23 @@ def _run(context: ToolContext, tool: AnyTool, params: object) -> ToolResult[obje
     try:
         context.check()
         result: object = tool.run(params, context)
-    except PodbotError as error:
-        if context.cancellation.cancelled and error.kind is not Kind.CANCELLED:
-            return failure(f"the call of {tool.name} was cancelled: {short(str(error), _ERROR)}")
-        return failure(str(error))
     except Exception as error:
-        _logger.error("tool_failed", error=error, tool=tool.name, call_id=context.call_id)
-        text = short(f"{type(error).__name__}: {error}", _ERROR)
-        return failure(f"the tool {tool.name} failed by a fault of its own: {text}")
+        return _failed(context, tool, error)
     if isinstance(result, ToolResult):
         return result
     _logger.error("tool_gave_no_result", tool=tool.name, given=type(result).__name__)
     return failure(f"the tool {tool.name} failed by a fault of its own: it gave no result")
+
+
+def _failed(context: ToolContext, tool: AnyTool, error: Exception) -> ToolResult[object]:
+    """An error as the model is told it: what podbot says as it stands, a fault as a fault."""
+    if not isinstance(error, PodbotError):
+        _logger.error("tool_failed", error=error, tool=tool.name, call_id=context.call_id)
+        text = short(f"{type(error).__name__}: {error}", _ERROR)
+        return failure(f"the tool {tool.name} failed by a fault of its own: {text}")
+    if context.cancellation.cancelled and error.kind is not Kind.CANCELLED:
+        return failure(f"the call of {tool.name} was cancelled: {short(str(error), _ERROR)}")
+    return failure(str(error))
 
 
 def _record(context: ToolContext, name: object, params: object, result: ToolResult[object]) -> None:

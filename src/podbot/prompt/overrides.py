@@ -137,6 +137,8 @@ def texts(prompt: Prompt, overrides: PromptOverrides | None) -> Texts:
     for place, said in overrides.sections.items():
         section = prompt.places.get(place)
         reason = _misfit(section, None if section is None else section.template, said)
+        if reason is None and section is not None:
+            reason = _unfit(section, said.text)
         if reason is None:
             templates[place] = said.text
         else:
@@ -161,6 +163,15 @@ def _misfit(section: Section | None, text: str | None, said: TextOverride) -> st
     if not section.accepts_overrides:
         return _CLOSED
     return None if content_hash(text) == said.hash else _STALE
+
+
+def _unfit(section: Section, text: str) -> str | None:
+    """Why a section cannot be rendered with this text, or None."""
+    try:
+        section.body(text)
+    except PromptError as error:
+        return f"the text does not fit: {error.message}"
+    return None
 
 
 def _described(

@@ -104,7 +104,7 @@ class Prompt:
         rendered = RenderedPrompt(
             self.ns, self.key, text, tuple(found.tools.values()), found.ignored
         )
-        session = session or self._session
+        session = self._session if session is None else session
         if session is not None:
             names = tuple(tool.name for tool in rendered.tools)
             session.bus.publish(PromptRendered(self.ns, self.key, text, names, session.session_id))
@@ -184,7 +184,7 @@ class Prompt:
         self.close()
 
     def _session_for(self, session: Session | None) -> Session:
-        session = session or self._session
+        session = self._session if session is None else session
         if session is None:
             raise PromptError(
                 f"nothing says to which session a call of {self.ns}:{self.key} belongs",
@@ -261,12 +261,15 @@ def _check_exclusive(places: Mapping[str, Section]) -> None:
 
 
 def _one_session(places: Mapping[str, Section]) -> Session | None:
-    bound = {place: section.session for place, section in places.items() if section.session}
-    first, *others = bound.items() or [("", None)]
-    for place, session in others:
-        if session is not first[1]:
+    found: Session | None = None
+    first = ""
+    for place, section in places.items():
+        if section.session is None:
+            continue
+        if found is not None and section.session is not found:
             raise PromptError(
-                f"the sections {first[0]} and {place} belong to different sessions",
+                f"the sections {first} and {place} belong to different sessions",
                 remedy="make both with the same session",
             )
-    return first[1]
+        found, first = section.session, place
+    return found

@@ -66,12 +66,14 @@ class Section:
     def clone(self, *, session: Session, bus: EventBus) -> Section:
         """A section for another session that shares nothing live with this one.
 
-        The base class can do this only for a section that is bound to no session; whoever binds
-        one or holds something live must say how to make another, with clones of its children.
+        The base class can do this only for a section that is bound to no session and whose tools
+        are no methods of its own; whoever holds something must say how to make another one, with
+        clones of its children.
         """
-        if self.session is not None:
+        own = any(getattr(tool.handler, "__self__", None) is self for tool in self.tools)
+        if own or self.session is not None:
             raise PromptError(
-                f"the section {self.key} is bound to a session and does not say how to clone it",
+                f"the section {self.key} does not say how to clone it",
                 kind=Kind.UNSUPPORTED,
                 remedy=f"define clone() in {type(self).__name__}",
             )

@@ -27,6 +27,7 @@ from podbot.runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
+    from podbot.runtime.events import EventBus
     from podbot.runtime.session import Session
 
 MAX_DELEGATIONS = 32
@@ -102,7 +103,7 @@ def dispatch_subagents(
     and waits until they have stopped.
     """
     _check(delegations)
-    own = session or prompt.session
+    own = prompt.session if session is None else session
     if own is None:
         raise PromptError(
             "nothing says to which session the subagents belong", remedy="pass session="
@@ -250,6 +251,15 @@ class SubagentsSection(Section):
                 )
             ],
             accepts_overrides=accepts_overrides,
+        )
+
+    def clone(self, *, session: Session, bus: EventBus) -> SubagentsSection:
+        """Another one with the same adapter: adapters hold nothing of a session."""
+        return SubagentsSection(
+            adapter=self._adapter,
+            isolation=self._isolation,
+            key=self.key,
+            accepts_overrides=self.accepts_overrides,
         )
 
     def _dispatch(
