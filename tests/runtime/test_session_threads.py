@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -164,11 +165,14 @@ def work_of(call: Callable[[], object]) -> int:
         return tracer
 
     before = sys.gettrace()
+    gc.collect()
+    gc.disable()  # what is collected meanwhile is none of its work
     sys.settrace(tracer)  # type: ignore[arg-type]
     try:
         call()
     finally:
         sys.settrace(before)
+        gc.enable()
     return lines
 
 
