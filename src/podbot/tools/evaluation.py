@@ -28,21 +28,21 @@ mark, workspace = sys.argv[1:3]
 sys.argv = [""]
 sys.path.append(workspace)
 def run():
-    import ast, linecache
+    import _ast  # the plain one imports half the library
     main = type(sys)("__main__")
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main
-    linecache.cache["<code>"] = (len(code), None, code.splitlines(True), "<code>")
-    tree = compile(code, "<code>", "exec", ast.PyCF_ONLY_AST, True)
+    tree = compile(code, "<code>", "exec", _ast.PyCF_ONLY_AST, True)
     last = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr):
-        last = ast.Expression(tree.body.pop().value)
+    if tree.body and isinstance(tree.body[-1], _ast.Expr):
+        last = _ast.Expression(tree.body.pop().value)
     exec(compile(tree, "<code>", "exec", 0, True), main.__dict__)
     if last is not None:
         value = eval(compile(last, "<code>", "eval", 0, True), main.__dict__)
         return None if value is None else repr(value)
 def hook(kind, error, trace):
-    import traceback
+    import linecache, traceback
+    linecache.cache["<code>"] = (len(code), None, code.splitlines(True), "<code>")
     while trace is not None and trace.tb_frame.f_code.co_filename != "<code>":
         trace = trace.tb_next
     traceback.print_exception(kind, error, trace)

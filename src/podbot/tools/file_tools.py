@@ -77,7 +77,7 @@ class FileTools:
                 found = []
         known = self._live.files()
         entries = tuple(_info(entry, known) for entry in found)
-        message = f"{len(entries)} entries in {_name(path)}." if found else f"{_name(path)}: empty."
+        message = f"{_counted(len(entries), 'entry', 'entries')} in {_name(path)}."
         return ToolResult(message, Listing(path, entries))
 
     def read_file(
@@ -127,7 +127,7 @@ class FileTools:
         with self._live.call(context) as sandbox:
             count = _edited(sandbox, path, params)
             content = _kept(sandbox, path)
-        places = "1 place" if count == 1 else f"{count} places"
+        places = _counted(count, "place", "places")
         value = WriteFile(path, content, mode="overwrite")
         return ToolResult(
             f"Replaced the text in {places} of {path}.", value, exclude_value_from_context=True
@@ -141,7 +141,7 @@ class FileTools:
         result = GlobResult(
             tuple(_shown_path(name) for name in found[:MATCHES]), truncated=len(found) > MATCHES
         )
-        message = f"{len(found)} paths match {_quoted(params.pattern)}."
+        message = f"{_counted(len(found), 'path', 'paths')} for {_quoted(params.pattern)}."
         if result.truncated:
             message += f" The first {MATCHES} are shown; use a narrower pattern for the others."
         return ToolResult(message, result)
@@ -161,7 +161,7 @@ class FileTools:
             GrepMatch(_shown_path(match.path), match.line_number, _shown_line(match.line))
             for match in found.matches
         )
-        message = f"{len(matches)} lines match {_quoted(params.pattern)}."
+        message = f"{_counted(len(matches), 'line', 'lines')} for {_quoted(params.pattern)}."
         if found.truncated:
             message += " There are more: narrow the search by path, glob or pattern."
         return ToolResult(message, GrepResult(matches, found.truncated))
@@ -259,6 +259,10 @@ def _check_length(field: str, text: str) -> None:
             f"{field} has {len(text)} characters",
             remedy=f"send {KEPT_CHARACTERS} at most; make larger files in several steps",
         )
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"1 {one}" if number == 1 else f"{number} {many}"
 
 
 def _quoted(pattern: str) -> str:

@@ -2,8 +2,8 @@
 
 A look is one listing, compared with the slice by size and time; only small text files that changed
 are read. So it costs what is there, up to a bound, and what changed. Where a workspace has more
-entries than that, its layer of changes is looked at instead, or the files that are known. The
-sandbox is the truth, but what it says is hostile: names and contents are data here, nothing else.
+entries than that, the files that are known are looked at, and its layer of changes if it has one.
+The sandbox is the truth, but what it says is hostile: names and contents are only data here.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ class _Reader:
 
     def text(self, path: VfsPath, size: int) -> tuple[str | None, Encoding]:
         """The text of a file, None for one a session does not keep."""
+        if size == 0:
+            return "", "utf-8"
         if self._left <= 0 or size > KEPT_CHARACTERS:
             return None, "utf-8"
         self._left -= 1
@@ -173,30 +175,35 @@ def _find(sandbox: Sandbox, known: VirtualFileSystem) -> _Found:
     except SandboxError as error:
         if error.kind is not Kind.TOO_LARGE:
             raise
-    if sandbox.layer is not None:
-        return _Found(_changed_in(sandbox.layer), False)
+    files = {} if sandbox.layer is None else _changed_in(sandbox.layer, known)
     newest = sorted(
-        (file for file in known.files if file.content is not None),
+        (file for file in known.files if file.content is not None and file.path not in files),
         key=lambda file: file.updated_at,
         reverse=True,
     )
-    return _Found({file.path: _stat(sandbox, file.path) for file in newest[:KNOWN]}, False)
+    # Those that are known come first: only so many are read.
+    return _Found({file.path: _stat(sandbox, file.path) for file in newest[:KNOWN]} | files, False)
 
 
-def _changed_in(layer: Layer) -> dict[VfsPath, _Facts | None]:
-    """Files of the working folder that differ from the host's, as many as a session keeps."""
+def _changed_in(layer: Layer, known: VirtualFileSystem) -> dict[VfsPath, _Facts | None]:
+    """Files of the working folder that differ from the host's: the known ones, and some more."""
     from podbot.changes.capture import capture
     from podbot.changes.model import FileType
 
     found: dict[VfsPath, _Facts | None] = {}
+    others: dict[VfsPath, _Facts | None] = {}
     for change in capture(layer).changes:
-        if change.target == layer.targets[0] and len(found) < ENTRIES:
-            new = change.new
-            is_file = new is not None and new.type is FileType.FILE
-            found[path_of(change.path)] = (
-                _Facts(new.size, moment(new.mtime_ns)) if new is not None and is_file else None
-            )
-    return found
+        if change.target != layer.targets[0]:
+            continue
+        path, new = path_of(change.path), change.new
+        facts = None
+        if new is not None and new.type is FileType.FILE:
+            facts = _Facts(new.size, moment(new.mtime_ns))
+        if known.find(path) is not None:
+            found[path] = facts
+        elif len(others) < ENTRIES:
+            others[path] = facts
+    return found | others
 
 
 def _stat(sandbox: Sandbox, path: VfsPath) -> _Facts | None:

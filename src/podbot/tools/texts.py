@@ -6,6 +6,8 @@ is said here, from the numbers the tools use.
 
 from __future__ import annotations
 
+import textwrap
+
 from podbot.tools import evaluation, files, filesystem, paths, shell
 
 FILES = f"""\
@@ -31,5 +33,5 @@ itself."""
 
 
 def joined(*paragraphs: str) -> str:
-    """Paragraphs as one text."""
-    return "\n\n".join(paragraphs)
+    """Paragraphs as one text, in lines of even length."""
+    return "\n\n".join(textwrap.fill(" ".join(each.split()), 100) for each in paragraphs)
