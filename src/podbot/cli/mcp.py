@@ -33,9 +33,9 @@ examples:
 
 backends:
   overlay   the folder, copy-on-write, closed in; afterwards: podbot changes show last
-  podman    a container; works on a copy of the folder
-  memory    files in memory: a copy of the folder, or none; nothing can be run
-  local     ISOLATES NOTHING: works on the folder itself; without --target, on a temporary one
+  podman    the same in a container of Podman or Docker
+  memory    files in memory: a copy of --target, or none at all; nothing can be run
+  local     ISOLATES NOTHING: works on --target itself; without one, in a temporary folder
 
 The target and what is visible are fixed by these options; no client or model can change
 them. The server ends when its client hangs up, and everything it started with it.
@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the tools work; default overlay",
     )
     parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
-    parser.add_argument("--net", choices=NETWORKS, help="the network of commands (overlay)")
+    parser.add_argument(
+        "--net", choices=NETWORKS, help="the network of commands: none (the default), or the host's"
+    )
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
         help="a path that shall not exist for the tools, besides keys and logins",
@@ -70,6 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=_seconds, metavar="TIME", help="the most one call may take: 90, 90s, 2m"
     )
+    parser.add_argument(
+        "--data", action="store_true",
+        help="send results as data too, for programs (an agent's model then sees only JSON)",
+    )  # fmt: skip
     parser.add_argument("--image", metavar="IMAGE", help="the container's image (podman)")
     parser.add_argument("--name", metavar="NAME", help="call the changes so, instead of by an id")
 
@@ -116,6 +122,7 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
         environment=values,
         pass_environment=tuple(names),
         call_seconds=arguments.timeout,
+        data=arguments.data,
         image=arguments.image,
         name=arguments.name,
         command=_command(arguments),

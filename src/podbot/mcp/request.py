@@ -23,14 +23,14 @@ BACKENDS: tuple[str, ...] = get_args(Backend)
 class ServeRequest:
     """Which tools to serve, and where they work.
 
-    - ``target``: the folder the tools work on. ``overlay``: its changes are kept for review
-      (default the current one). ``local``: it is changed at once; without one, a temporary folder.
-      ``memory``, ``podman``: it is copied; without one, they begin empty.
+    - ``target``: the folder the tools work on. ``overlay``, ``podman``: its changes are kept for
+      review (default the current one). ``memory``: it is copied; without one they begin empty.
+      ``local``: it is changed at once; without one they have a temporary folder.
+    - ``network``: for ``overlay`` and ``podman``; None is the backend's own way.
     - ``hide``, ``show``: absolute paths to hide besides the usual ones, and exceptions.
-    - ``network``: for ``overlay``; None is the backend's own way.
     - ``environment``: variables that commands see; ``pass_environment``: those of the host to pass
       on besides the usual ones.
-    - ``call_seconds``: the most that one call may take.
+    - ``call_seconds``: the most that one call may take. ``data``: results are sent as data too.
     - ``image``: for ``podman``.
     - ``name``, ``command``: what the record of the changes says.
     """
@@ -43,6 +43,7 @@ class ServeRequest:
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     pass_environment: tuple[str, ...] = ()
     call_seconds: float | None = None
+    data: bool = False
     image: str | None = None
     name: str | None = None
     command: tuple[str, ...] = ("podbot", "mcp")
@@ -58,8 +59,7 @@ class ServeRequest:
         for option, backends in _SERVED_BY.items():
             if getattr(self, option) and self.backend not in backends:
                 raise ConfigError(
-                    f"{option}={getattr(self, option)!r} means nothing to the backend "
-                    f"{self.backend}, which would not keep to it",
+                    f"the backend {self.backend} cannot keep to {option}",
                     kind=Kind.UNSUPPORTED,
                     remedy=f"leave it out, or use {' or '.join(backends)}",
                     field=option,
@@ -81,12 +81,13 @@ class ServeRequest:
         )
 
 
+_CLOSED: tuple[Backend, ...] = ("overlay", "podman")
 _SERVED_BY: Mapping[str, tuple[Backend, ...]] = {
-    "network": ("overlay",),
-    "hide": ("overlay", "memory", "podman"),
-    "show": ("overlay", "memory", "podman"),
-    "environment": ("overlay", "local", "podman"),
-    "pass_environment": ("overlay", "local"),
+    "network": _CLOSED,
+    "hide": (*_CLOSED, "memory"),
+    "show": (*_CLOSED, "memory"),
+    "environment": (*_CLOSED, "local"),
+    "pass_environment": (*_CLOSED, "local"),
     "image": ("podman",),
-    "name": ("overlay",),
+    "name": _CLOSED,
 }

@@ -1,8 +1,10 @@
-"""A tool's result as MCP carries it: text for the model, the same as data for programs.
+"""A tool's result as MCP carries it: text for a model, and the same as data for programs.
 
-Whatever a result holds may come from inside a sandbox, so both are bounded, and half characters
-that JSON cannot carry are replaced. A result that failed is an answer like any other, marked as an
-error: the message tells the model what to do.
+The data is sent only if the server was told to: clients that get it show their model nothing else,
+as one line of JSON in which a file's own lines and quotes are hard to read. Whatever a result holds
+may come from inside a sandbox, so both are bounded, and half characters that JSON cannot carry are
+replaced. A result that failed is an answer like any other, marked as an error: the message tells
+the model what to do.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ DATA_CHARACTERS = 400_000
 """The most JSON of one result; one that has more is told as text alone."""
 
 
-def answer(result: ToolResult[object]) -> CallToolResult:
+def answer(result: ToolResult[object], *, data: bool) -> CallToolResult:
     """What the client is sent."""
     text = whole_characters(result.render(TEXT_CHARACTERS))
     return CallToolResult(
         content=[TextContent(type="text", text=text)],
-        structured_content=_data(result),
+        structured_content=_data(result) if data else None,
         is_error=not result.success,
     )
 

@@ -52,10 +52,15 @@ PROGRESS_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a prompt is served. ``call_seconds`` is the most one call may take (None: any time)."""
+    """How a prompt is served.
+
+    ``hints`` are told of tools by name. ``call_seconds`` is the most one call may take (None: any
+    time). ``data``: results are sent as data too, for programs; see `podbot.mcp.results`.
+    """
 
     hints: Mapping[str, Hints] = field(default_factory=lambda: MappingProxyType({}))
     call_seconds: float | None = None
+    data: bool = False
     progress_seconds: float = PROGRESS_SECONDS
     threads: int = THREADS
     waiting: int = WAITING
@@ -103,7 +108,7 @@ class ToolServer:
         running = _Running(params.name)
         self._under_way.add(running.cancellation)
         try:
-            return answer(await self._result(ctx, params, running))
+            return answer(await self._result(ctx, params, running), data=self._serving.data)
         finally:
             self._under_way.discard(running.cancellation)
 

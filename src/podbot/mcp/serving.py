@@ -79,6 +79,7 @@ def serve(
             serving = Serving(
                 hints=hints_of_suite(reaches_out=request.reaches_out),
                 call_seconds=request.call_seconds,
+                data=request.data,
             )
             with ToolServer(place.prompt, serving=serving) as server:
                 number = asyncio.run(_until_told(server, line))

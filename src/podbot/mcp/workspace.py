@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 NS, KEY = "podbot", "mcp"
 COPY_BYTES = 256 * 1024 * 1024
-"""The most that is copied of a target."""
+"""The most that is copied of a target into memory."""
 KEPT = 64
 """How many values of each kind the session keeps."""
 
@@ -51,34 +51,39 @@ def workspace(request: ServeRequest) -> Workspace:
 
 def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
     """Each backend's section; its module is loaded when it is asked for."""
+    policy = request.policy()
+    target = "." if request.target is None else request.target
     if request.backend == "overlay":
         from podbot.tools.overlay import OverlaySandboxConfig, OverlaySandboxSection
 
-        overlay = OverlaySandboxConfig(
-            target="." if request.target is None else request.target, policy=request.policy()
-        )
+        overlay = OverlaySandboxConfig(target=target, policy=policy)
         return OverlaySandboxSection(session=session, config=overlay)
-    if request.backend == "local" and request.target is not None:
-        from podbot.mcp.folder import FolderConfig, FolderSection
+    if request.backend == "podman":
+        from podbot.mcp.folders import ContainerFolderSection, FolderConfig
 
-        folder = FolderConfig(target=request.target, policy=request.policy())
-        return FolderSection(session=session, config=folder)
-    mounts, roots = _copied(request)
-    if request.backend == "local":
-        from podbot.tools.unsafe_local import UnsafeLocalSandboxConfig, UnsafeLocalSandboxSection
-
-        local = UnsafeLocalSandboxConfig(base_environment=request.environment)
-        return UnsafeLocalSandboxSection(session=session, config=local)
+        container = FolderConfig(target=target, policy=policy, image=request.image)
+        return ContainerFolderSection(session=session, config=container)
     if request.backend == "memory":
         from podbot.tools.vfs import VfsToolsConfig, VfsToolsSection
 
+        mounts, roots = _copied(request)
         memory = VfsToolsConfig(mounts=mounts, allowed_host_roots=roots)
         return VfsToolsSection(session=session, config=memory)
-    raise NotImplementedError
+    if request.target is not None:
+        from podbot.mcp.folders import FolderConfig, LocalFolderSection
+
+        return LocalFolderSection(
+            session=session, config=FolderConfig(target=target, policy=policy)
+        )
+    from podbot.tools.unsafe_local import UnsafeLocalSandboxConfig, UnsafeLocalSandboxSection
+
+    passed = {name: os.environ[name] for name in request.pass_environment if name in os.environ}
+    local = UnsafeLocalSandboxConfig(base_environment={**passed, **request.environment})
+    return UnsafeLocalSandboxSection(session=session, config=local)
 
 
 def _copied(request: ServeRequest) -> tuple[tuple[HostMount, ...], tuple[str, ...]]:
-    """The target as a mount, for a backend that works on a copy: without what is hidden."""
+    """The target as a mount, for a copy in memory: without what is hidden."""
     if request.target is None:
         return (), ()
     target = str(existing_folder(request.target))
