@@ -145,11 +145,11 @@ def _docker(kind: str, folder: Path, private: Path) -> Iterator[Service]:
 
 
 def _import_for_docker(service: Service, folder: Path) -> None:
-    tarball = set_up.rootfs(folder)
-    versioned = f"localhost/podbot-e2e:{tarball.stem}"
-    if not service.cli("images", "--quiet", versioned).strip():
-        service.cli("import", str(tarball), versioned)
-    service.cli("tag", versioned, set_up.IMAGE)
+    base = set_up.base_name()
+    if not service.cli("images", "--quiet", base).strip():
+        service.cli("import", str(set_up.rootfs(folder)), base)
+    for name in (set_up.IMAGE, set_up.DEFAULT_IMAGE):
+        service.cli("tag", base, name)
 
 
 @contextmanager

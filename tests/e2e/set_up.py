@@ -9,13 +9,12 @@ hash of what they are made of. Everything lies in one folder, nothing is written
     python tests/e2e/set_up.py run-engines …          only tests that need an engine
     python tests/e2e/set_up.py prepare                only make ready
 
-Standard library only: it runs before anything else is there.
+It uses podbot's own recipe for images, and nothing but the standard library besides.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import pwd
 import shutil
@@ -26,14 +25,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from podbot.engine.building import BASE_NAME
+from podbot.engine.image_debian import DebianRoot, bootstrap
+from podbot.engine.image_recipe import Recipe
+from podbot.engine.images import DEFAULT_IMAGE
+from podbot.errors import PodbotError
+
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "src" / "podbot" / "data" / "image"
 
 PLACE_VARIABLE = "PODBOT_E2E"
 """Where everything lies; default `/var/cache/podbot-e2e` for root, `~/.cache/podbot-e2e` else."""
 
 USER = "podbot-e2e"
-SUITE = "bookworm"
 IMAGE = "localhost/podbot-e2e:latest"
 """The image of the tests: Debian with Python and git."""
 
@@ -108,7 +111,7 @@ def main(words: Sequence[str]) -> int:
         if words[0] == "prepare":
             return 0
         return run("e2e" if words[0] == "run" else "e2e and podman", words[1:])
-    except CannotSetUp as problem:
+    except (CannotSetUp, PodbotError) as problem:
         print(f"tests/e2e/set_up.py: {problem}", file=sys.stderr)
     except subprocess.CalledProcessError as error:
         print(f"tests/e2e/set_up.py: {error}", file=sys.stderr)
@@ -263,48 +266,48 @@ def podman_environment(folder: Path, runtime: str = "runc") -> dict[str, str]:
 # The image
 
 
-def wanted_packages(*lists: str) -> list[str]:
-    """The packages that these files in the project name."""
-    lines = [line.strip() for name in lists for line in (DATA / name).read_text().splitlines()]
-    return sorted({line for line in lines if line and not line.startswith("#")})
+def wanted_root() -> DebianRoot:
+    """What the small image of podbot's is made of."""
+    return DebianRoot(Recipe("tools").packages)
+
+
+def base_name() -> str:
+    """The name under which `podbot image build --small` looks for its base."""
+    return f"{BASE_NAME}:{wanted_root().key}"
 
 
 def rootfs(folder: Path) -> Path:
-    """A Debian root with Python and git as a tarball; made once."""
-    packages = wanted_packages("tools.list")
-    command = [
-        "mmdebstrap", "--format=tar", "--variant=minbase", f"--include={','.join(packages)}",
-        "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
-        "--dpkgopt=path-exclude=/usr/share/locale/*", SUITE,
-    ]  # fmt: skip
-    key = hashlib.sha256(repr(command).encode()).hexdigest()[:16]
-    made = folder / "images" / f"tools-{key}.tar"
+    """A Debian root with Python and git as a tarball; made once, by podbot's own recipe."""
+    root = wanted_root()
+    made = folder / "images" / f"{root.key}.tar"
     if made.exists():
         return made
     if not there("mmdebstrap"):
         raise CannotSetUp("mmdebstrap is missing\n  remedy: sudo apt-get install mmdebstrap")
-    say(f"bootstrapping {made.name} from Debian packages, about half a minute")
+    say("bootstrapping an image from Debian packages, about a minute")
     made.parent.mkdir(exist_ok=True)
-    for old in made.parent.glob("tools-*.tar*"):
+    for old in made.parent.iterdir():
         old.unlink()
-    staged = made.with_suffix(".tar.new")
+    staged = made.with_suffix(".new")
     began = time.monotonic()
-    subprocess.run([*command, staged], stdout=sys.stderr, check=True)
+    with staged.open("wb") as out:
+        for piece in bootstrap(root, lambda _: None):
+            out.write(piece)
     staged.rename(made)
     say(f"bootstrapped in {time.monotonic() - began:.0f} s")
     return made
 
 
 def import_image(folder: Path, tarball: Path) -> None:
-    """Have this user's Podman know the image."""
-    versioned = f"localhost/podbot-e2e:{tarball.stem}"
+    """Have this user's Podman know the image, under each name it goes by."""
     environment = podman_environment(folder)
-    exists = ["podman", "image", "exists", versioned]
+    exists = ["podman", "image", "exists", base_name()]
     if subprocess.run(exists, env=environment, check=False).returncode:
-        say(f"importing {tarball.name} into {'rootful' if is_root() else 'rootless'} Podman")
-        command = ["podman", "import", "--quiet", tarball, versioned]
+        say(f"importing it into {'rootful' if is_root() else 'rootless'} Podman")
+        command = ["podman", "import", "--quiet", tarball, base_name()]
         subprocess.run(command, env=environment, stdout=sys.stderr, check=True)
-    subprocess.run(["podman", "tag", versioned, IMAGE], env=environment, check=True)
+    for name in (IMAGE, DEFAULT_IMAGE):
+        subprocess.run(["podman", "tag", base_name(), name], env=environment, check=True)
 
 
 # Running
