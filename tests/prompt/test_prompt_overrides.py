@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podbot.errors import Kind, PromptError
@@ -30,6 +30,9 @@ from podbot.prompt import (
     overrides_for,
 )
 from podbot.prompt.overrides_text import decoded
+
+# A machine under load is slow; that says nothing about what is tested.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,6 +481,7 @@ JSON = st.recursive(
 )
 
 
+@PATIENT
 @given(
     st.dictionaries(
         st.sampled_from(["version", "ns", "key", "tag", "sections", "tools", "x"]), JSON
