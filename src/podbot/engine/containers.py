@@ -44,12 +44,14 @@ _REMEDIES = {
 class Created:
     """A container that was made and not started.
 
-    ``unenforced`` are limits of its profile that this engine cannot hold it to.
+    ``unenforced`` are limits of its profile that this engine cannot hold it to; ``runtime`` is the
+    name of what will run it.
     """
 
     id: str
     warnings: tuple[str, ...] = ()
     unenforced: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Containers:
             self.remove(container)
             raise
         warnings = tuple(replies.visible(line) for line in replies.texts(reply, "Warnings"))
-        return Created(container, warnings, found.unenforced)
+        return Created(container, warnings, found.unenforced, found.runtime)
 
     def start(self, container: str) -> None:
         """Start it; one that runs already is left as it is."""

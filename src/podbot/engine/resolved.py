@@ -33,10 +33,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """How a container compares with what was asked for."""
+    """How a container compares with what was asked for, and the name of what will run it."""
 
     differences: tuple[Difference, ...]
     unenforced: tuple[str, ...]
+    runtime: str = ""
 
     def check(self, container: str) -> None:
         """Raise kind ``profile_mismatch`` if it differs."""
@@ -71,7 +72,7 @@ def compare(spec: ContainerSpec, facts: Facts, details: Fields) -> Resolved:
         unenforced = tuple(
             name for name in ("cpu", "memory", "pids") if getattr(profile, name) is not None
         )
-    return Resolved(tuple(differences), unenforced)
+    return Resolved(tuple(differences), unenforced, _runtime(facts, details))
 
 
 def _identity(spec: ContainerSpec, facts: Facts, details: Fields) -> Iterator[Difference]:
@@ -82,11 +83,16 @@ def _identity(spec: ContainerSpec, facts: Facts, details: Fields) -> Iterator[Di
     if privileged != spec.profile.privileged:
         yield Difference("privileged", _yes(spec.profile.privileged), _yes(privileged))
     if spec.runtime is not None:
-        host = replies.below(details, "HostConfig")
-        place, name = (details, "OCIRuntime") if facts.is_podman else (host, "Runtime")
-        runtime = replies.text(place, name)
-        if runtime.rpartition("/")[2] != spec.runtime.rpartition("/")[2]:
+        runtime = _runtime(facts, details)
+        if runtime != spec.runtime.rpartition("/")[2]:
             yield Difference("runtime", spec.runtime, runtime or "the default")
+
+
+def _runtime(facts: Facts, details: Fields) -> str:
+    """What runs a container, without its folder."""
+    host = replies.below(details, "HostConfig")
+    place, name = (details, "OCIRuntime") if facts.is_podman else (host, "Runtime")
+    return replies.text(place, name).rpartition("/")[2]
 
 
 def _confinement(profile: Profile, host: Fields) -> Iterator[Difference]:
