@@ -36,7 +36,7 @@ COMMANDS = {
     "ps": ("podbot.cli.ps", "list the containers podbot made"),
     "exec": ("podbot.cli.exec", "run a command in one of them"),
     "stop": ("podbot.cli.stop", "end containers and remove them"),
-    "image": ("podbot.cli.image", "build the images containers are made of; no registry needed"),
+    "image": ("podbot.cli.image", "build images for containers, without a registry"),
     "doctor": ("podbot.cli.doctor", "try out what this host can enforce"),
     "gc": ("podbot.cli.gc", "remove what dead sandboxes left, keep what holds changes"),
 }

@@ -1,14 +1,15 @@
 """`podbot gc`: tidy up after sandboxes that are gone, and show what still waits for review.
 
-It removes only what nobody can miss: layers without a change, half-made ones, and empty control
-groups of dead processes. An apply or undo that was cut short is put right. A layer with changes is
-never removed here, nor anything in use.
+It removes only what nobody can miss: layers without a change, half-made ones, containers and empty
+control groups of dead processes. An apply or undo that was cut short is put right. A layer with
+changes is never removed here, nor anything in use.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -20,8 +21,9 @@ from podbot.sandbox.overlay import cgroups, layers
 
 ABOUT = """\
 Remove what sandboxes that are gone left behind: layers without a change, half-made
-layers, and control groups of dead processes. An apply or undo that was interrupted is
-put right. Layers that hold changes are kept and listed, layers in use are left alone."""
+layers, containers and control groups of dead processes. An apply or undo that was
+interrupted is put right. Layers that hold changes are kept and listed; layers and
+containers in use are left alone. Containers are looked for if there is an engine."""
 
 EXAMPLES = """\
 examples:
@@ -40,7 +42,7 @@ class Line:
     """One thing the sweep found. ``targets`` are the folders a layer lies over."""
 
     fate: Fate
-    kind: Literal["layer", "control group", "journal"]
+    kind: Literal["layer", "control group", "journal", "container", "container folder"]
     path: str
     targets: tuple[str, ...] = ()
     age_seconds: float | None = None
@@ -58,12 +60,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Sweep and say what was done; 0 unless something failed."""
     dry_run: bool = arguments.dry_run
-    lines = collect(dry_run)
+    # Containers first: what they were the last to use can then go too.
+    lines, problem = collect_containers(dry_run)
+    lines += collect(dry_run)
+    if problem is not None:
+        print(f"podbot gc: {visible(problem)}", file=sys.stderr)
     if arguments.json:
         print(json.dumps({"dry_run": dry_run, "found": [asdict(line) for line in lines]}, indent=2))
     else:
         print(table(lines, dry_run))
     return 0
+
+
+def collect_containers(dry_run: bool) -> tuple[list[Line], str | None]:
+    """Sweep containers and their folders; also says what kept it from doing so."""
+    from podbot import api
+
+    swept = api.sweep(dry_run)
+    lines = [Line("removed", "container", name) for name in swept.containers]
+    lines += [Line("removed", "container folder", path) for path in swept.folders]
+    lines += [Line("live", "container", name) for name in swept.live]
+    return lines, swept.problem
 
 
 def collect(dry_run: bool) -> list[Line]:
@@ -100,7 +117,8 @@ def table(lines: list[Line], dry_run: bool) -> str:
     width = max(len(word) for word in words.values())
     shown = []
     for line in lines:
-        text = f"{words[line.fate]:<{width}}  {line.path}"
+        what = "" if line.kind != "container" else "container "
+        text = f"{words[line.fate]:<{width}}  {what}{line.path}"
         if line.targets:
             text += f"  over {', '.join(line.targets)}"
         if line.age_seconds is not None:

@@ -17,7 +17,7 @@ from podbot.engine.containers import ContainerSummary
 from podbot.engine.execs import ExecSpec
 from podbot.engine.labels import OwnerState
 from podbot.errors import ContainerError, Kind
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
     from podbot.engine.engine import Engine
@@ -73,12 +73,13 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found: containers of dead owners, those it left alone, and what it could not
-    look at or remove."""
+    """What a sweep found: containers of dead owners, folders that these left, the containers it
+    left alone, and why something could not be looked at or removed."""
 
-    removed: tuple[ContainerInfo, ...] = ()
-    live: tuple[ContainerInfo, ...] = ()
-    problems: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+    problem: str | None = None
 
 
 def ps(engine: str | Engine | None = None) -> tuple[ContainerInfo, ...]:
@@ -130,14 +131,18 @@ def exec(
 
 
 def sweep(dry_run: bool = False, engine: str | Engine | None = None) -> Swept:
-    """Remove the containers whose owners are surely dead. Without any engine there are none."""
+    """Remove the containers whose owners are surely dead, and the folders these left behind.
+
+    Without any engine there are no containers, and that is no problem.
+    """
+    problem = None
     try:
         with connected(engine) as found:
             return _sweep(found, dry_run)
     except ContainerError as error:
-        if error.kind is Kind.NO_ENGINE:
-            return Swept()
-        return Swept(problems=(f"containers were not looked at: {error.message}",))
+        if error.kind is not Kind.NO_ENGINE:
+            problem = f"containers could not be looked at or removed: {error.message}"
+    return replace(_sweep(None, dry_run), problem=problem)
 
 
 def find(engine: Engine, name: str) -> ContainerInfo:
@@ -217,17 +222,13 @@ def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
             raise
 
 
-def _sweep(engine: Engine, dry_run: bool) -> Swept:
-    removed, live, problems = [], [], []
-    for container in _all(engine):
-        if container.owner_state != "dead":
-            live.append(container)
-            continue
-        try:
-            if not dry_run:
-                engine.containers.remove(container.id)
-        except ContainerError as error:
-            problems.append(f"container {container.name} was not removed: {error.message}")
-        else:
-            removed.append(container)
-    return Swept(tuple(removed), tuple(live), tuple(problems))
+def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
+    from podbot.sandbox.container import place, sweeping
+    from podbot.sandbox.overlay import layers
+
+    swept = sweeping.sweep(engine, dry_run)
+    left = () if engine is None else _all(engine)
+    gone = set(swept.containers)  # in a dry run they are still there
+    live = tuple(each.name for each in left if each.name not in gone)
+    folder = layers.place() / place.FOLDER
+    return Swept(swept.containers, tuple(str(folder / name) for name in swept.folders), live)
