@@ -32,7 +32,7 @@ COMMANDS = {
     "run": ("podbot.cli.run", "run a command in a sandbox, then decide about its changes"),
     "shell": ("podbot.cli.shell", "open a shell in a sandbox of the current folder"),
     "changes": ("podbot.cli.changes", "look at what sandboxes changed; apply, undo or discard it"),
-    "mcp": ("podbot.cli.mcp", "serve the tools to an MCP client: Claude Code, Codex, an editor"),
+    "mcp": ("podbot.cli.mcp", "serve the tools to an MCP client: Claude Code, Codex, …"),
     "ps": ("podbot.cli.ps", "list the containers podbot made"),
     "exec": ("podbot.cli.exec", "run a command in one of them"),
     "stop": ("podbot.cli.stop", "end containers and remove them"),
