@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,12 @@ from podbot.prompt import (
 )
 from podbot.runtime.events import EventBus, PromptExecuted, PromptRendered, ToolInvoked
 from podbot.runtime.session import Session
+from podbot.tools import (
+    HostMount,
+    UnsafeLocalSandboxConfig,
+    UnsafeLocalSandboxSection,
+    VirtualFileSystem,
+)
 
 NO, FULL = SubagentIsolationLevel.NO_ISOLATION, SubagentIsolationLevel.FULL_ISOLATION
 BOTH = pytest.mark.parametrize("isolation", [NO, FULL], ids=lambda level: level.name)
@@ -320,6 +327,49 @@ except KeyboardInterrupt:
 
     assert rest == "stopped\nstopped\ninterrupted 1\n"
     assert process.returncode == 0
+
+
+# With real workspaces
+
+
+def test_subagents_share_a_workspace_or_have_their_own(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "seed.txt").write_text("planted")
+    config = UnsafeLocalSandboxConfig(
+        mounts=[HostMount(tmp_path / "seed.txt")], allowed_host_roots=[tmp_path]
+    )
+
+    def act(prompt: Prompt, own: Session, text: str, cancellation: object) -> str:
+        name = task_in(text)
+        for arguments in (
+            {"file_path": "same.txt", "content": name},
+            {"file_path": f"{name}.txt", "content": name},
+        ):
+            prompt.call("write_file", arguments, session=own)
+        prompt.call("shell_execute", {"command": ["touch", f"{name}.touched"]}, session=own)
+        listed = prompt.call("glob", {"pattern": "*"}, session=own).value
+        return " ".join(sorted(str(path) for path in listed.matches))  # type: ignore[attr-defined]
+
+    with prompt_of(UnsafeLocalSandboxSection(session=session, config=config)) as prompt:
+        apart = dispatch_subagents(tasks(*"abcd"), FULL, adapter=Runs(act), prompt=prompt)
+        assert [result.text for result in apart] == [
+            f"{name}.touched {name}.txt same.txt seed.txt" for name in "abcd"
+        ]
+        assert session.query(ToolInvoked).all() == ()
+        before = prompt.call("glob", {"pattern": "*"}).render()
+        assert before.endswith("\n\nseed.txt")
+
+        dispatch_subagents(tasks(*"abcd"), NO, adapter=Runs(act), prompt=prompt)
+        after = prompt.call("glob", {"pattern": "*.t*"}).value
+        names = sorted(str(path) for path in after.matches)  # type: ignore[attr-defined]
+
+    assert names == sorted(
+        ["same.txt", "seed.txt", *(f"{n}.{end}" for n in "abcd" for end in ("txt", "touched"))]
+    )
+    failed = [event for event in session.query(ToolInvoked).all() if not event.success]
+    assert len(failed) == 3  # one was first to make the file they all wanted
+    files = session.query(VirtualFileSystem).latest()
+    assert files is not None
+    assert sorted(str(file.path) for file in files.files) == names
 
 
 # As a tool

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from podbot.prompt.prompt import Prompt, RenderedPrompt
     from podbot.prompt.result import Renders, ToolResult, failure
     from podbot.prompt.scripted import ScriptedCall, ScriptedModel, Transcript, Turn
-    from podbot.prompt.section import MarkdownSection, Section
+    from podbot.prompt.section import CONTAINER_SHELL, MarkdownSection, Section
     from podbot.prompt.subagents import (
         Delegation,
         DispatchSubagentsParams,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from podbot.prompt.tool import AnyTool, Handler, Tool
 
 __all__ = [
+    "CONTAINER_SHELL",
     "Adapter",
     "Answer",
     "AnyTool",
@@ -95,7 +96,7 @@ _HOMES = {
     "podbot.prompt.prompt": "Prompt RenderedPrompt",
     "podbot.prompt.result": "Renders ToolResult failure",
     "podbot.prompt.scripted": "ScriptedCall ScriptedModel Transcript Turn",
-    "podbot.prompt.section": "MarkdownSection Section",
+    "podbot.prompt.section": "CONTAINER_SHELL MarkdownSection Section",
     "podbot.prompt.subagents": (
         "Delegation DispatchSubagentsParams DispatchSubagentsResult "
         "SubagentIsolationLevel SubagentResult SubagentsSection dispatch_subagents"

@@ -9,14 +9,21 @@ whatever is quoted from them is cut short. Nothing here runs a handler.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable, Mapping
 
 from podbot.errors import PodbotError, ToolValidationError
-from podbot.frozen import dataclass
 from podbot.prompt import json_text
 from podbot.prompt.json_text import quoted, short
+from podbot.prompt.mismatch import (
+    Mismatch,
+    Problem,
+    expectation,
+    extras,
+    fits_64_bits,
+    missing,
+    unexpected,
+)
 from podbot.prompt.shapes import (
     Array,
     Bounds,
@@ -26,6 +33,7 @@ from podbot.prompt.shapes import (
     Record,
     Row,
     Scalar,
+    ScalarKind,
     Shape,
     Table,
     json_kind,
@@ -36,37 +44,9 @@ from podbot.prompt.shapes import (
 MAX_CHARACTERS = 8 << 20
 """Of the arguments of one call as text, and of each string in them."""
 
-_INTEGERS = 1 << 63
 _PROBLEMS = 8
 
 Parser = Callable[[object], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: where (empty: everywhere), and a sentence that begins there."""
-
-    place: str
-    text: str
-
-
-class Mismatch(Exception):
-    """Something does not fit. Only `parsed` lets its sentences out."""
-
-    def __init__(self, problems: list[Problem]):
-        super().__init__()
-        self.problems = problems
-
-    @classmethod
-    def of(cls, text: str) -> Mismatch:
-        """One problem, here."""
-        return cls([Problem("", text)])
-
-    def below(self, name: str) -> list[Problem]:
-        """The same problems, seen from the record or array that holds this place."""
-        return [
-            Problem(f"{name}{_joined(problem.place)}", problem.text) for problem in self.problems
-        ]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -87,8 +67,8 @@ def parsed(cls: type | None, tool: str, arguments: object) -> object:
         return parser_of(cls)({} if arguments is None else arguments)
     except Mismatch as mismatch:
         lines = [_line(problem) for problem in mismatch.problems[:_PROBLEMS]]
-        if more := len(mismatch.problems) - _PROBLEMS:
-            lines += [f"- and {more} more"] if more > 0 else []
+        if len(mismatch.problems) > _PROBLEMS:
+            lines.append("- and more")
         raise ToolValidationError(
             "\n".join([f"the arguments of {tool} do not fit:", *lines]),
             remedy="correct these and call the tool again",
@@ -109,21 +89,13 @@ def _line(problem: Problem) -> str:
     return f"- {problem.place}: {problem.text}" if problem.place else f"- {problem.text}"
 
 
-def _joined(place: str) -> str:
-    return f".{place}" if place and not place.startswith("[") else place
-
-
 # Compiling
 
 
 def _compiled(shape: Shape) -> Parser:
     match shape:
-        case Scalar("string"):
-            return _string
         case Scalar(kind):
-            return {"integer": _integer, "number": _number, "boolean": _boolean, "null": _null}[
-                kind
-            ]
+            return _SCALARS[kind]
         case Choice():
             return _choice(shape)
         case Array():
@@ -140,7 +112,7 @@ def _compiled(shape: Shape) -> Parser:
 
 def _string(value: object) -> str:
     if not isinstance(value, str):
-        raise _unexpected("a string", value)
+        raise unexpected("a string", value)
     if len(value) > MAX_CHARACTERS:
         raise Mismatch.of(f"is too long: {len(value)} characters, {MAX_CHARACTERS} are allowed")
     if not value.isascii():
@@ -156,31 +128,40 @@ def _string(value: object) -> str:
 
 def _integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _unexpected("a whole number", value)
-    if not -_INTEGERS < value < _INTEGERS:
+        raise unexpected("a whole number", value)
+    if not fits_64_bits(value):
         raise Mismatch.of("is too large: whole numbers must fit into 64 bits")
     return value
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _unexpected("a number", value)
+        raise unexpected("a number", value)
     if isinstance(value, int):
         return float(_integer(value))
     if not math.isfinite(value):
-        raise _unexpected("a finite number", value)
+        raise unexpected("a finite number", value)
     return value
 
 
 def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
-        raise _unexpected("true or false", value)
+        raise unexpected("true or false", value)
     return value
 
 
 def _null(value: object) -> None:
     if value is not None:
-        raise _unexpected("null", value)
+        raise unexpected("null", value)
+
+
+_SCALARS: Mapping[ScalarKind, Parser] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "null": _null,
+}
 
 
 def _choice(shape: Choice) -> Parser:
@@ -191,7 +172,7 @@ def _choice(shape: Choice) -> Parser:
     def parse(value: object) -> object:
         if isinstance(value, str | int | None) and (type(value), value) in meant:
             return meant[type(value), value]
-        raise _unexpected(expected, value)
+        raise unexpected(expected, value)
 
     return parse
 
@@ -202,7 +183,7 @@ def _array(shape: Array) -> Parser:
 
     def parse(value: object) -> object:
         if not isinstance(value, list | tuple):
-            raise _unexpected(expected, value)
+            raise unexpected(expected, value)
         try:
             return make([item(part) for part in value])
         except Mismatch:
@@ -217,7 +198,7 @@ def _row(shape: Row) -> Parser:
 
     def parse(value: object) -> object:
         if not isinstance(value, list | tuple) or len(value) != len(items):
-            raise _unexpected(expected, value)
+            raise unexpected(expected, value)
         try:
             return tuple(item(part) for item, part in zip(items, value, strict=True))
         except Mismatch:
@@ -245,7 +226,7 @@ def _table(shape: Table) -> Parser:
 
     def parse(value: object) -> dict[str, object]:
         if not isinstance(value, Mapping):
-            raise _unexpected(expected, value)
+            raise unexpected(expected, value)
         found: dict[str, object] = {}
         problems: list[Problem] = []
         for name, part in value.items():
@@ -271,7 +252,7 @@ def _one_of(shape: OneOf) -> Parser:
     def parse(value: object) -> object:
         parser = by_kind.get(json_kind(value))
         if parser is None:
-            raise _unexpected(expected, value)
+            raise unexpected(expected, value)
         return parser(value)
 
     return parse
@@ -285,20 +266,20 @@ def _record(shape: Record) -> Parser:
 
     def parse(value: object) -> object:
         if not isinstance(value, Mapping):
-            raise _unexpected("an object", value)
+            raise unexpected("an object", value)
         found: dict[str, object] = {}
         problems: list[Problem] = []
         for field, name, parser in fields:
             if name not in value:
                 if field.required:
-                    problems.append(Problem(name, _missing(field)))
+                    problems.append(Problem(name, missing(field)))
                 continue
             try:
                 found[name] = parser(value[name])
             except Mismatch as mismatch:
                 problems += mismatch.below(name)
         if problems or len(found) != len(value):
-            raise Mismatch(problems + _extras(shape, value))
+            raise Mismatch(problems + extras(shape, value, _PROBLEMS + 1))
         return _made(make, found)
 
     return parse
@@ -316,7 +297,7 @@ def _made(make: Callable[..., object], found: dict[str, object]) -> object:
 
 def _nothing(value: object) -> None:
     if not isinstance(value, Mapping):
-        raise _unexpected("an object", value)
+        raise unexpected("an object", value)
     if value:
         raise Mismatch.of("the tool takes no parameters; send an empty object")
 
@@ -363,86 +344,3 @@ def _check(value: object, bounds: Bounds) -> None:
             raise Mismatch.of(f"has {len(value)} {unit}, at least {bounds.min_length} are needed")
         if bounds.max_length is not None and len(value) > bounds.max_length:
             raise Mismatch.of(f"has {len(value)} {unit}, at most {bounds.max_length} are allowed")
-
-
-# Sentences
-
-
-def expectation(shape: Shape) -> str:
-    """What is expected, in words that follow "expected"."""
-    match shape:
-        case Scalar(kind):
-            return {
-                "string": "a string",
-                "integer": "a whole number",
-                "number": "a number",
-                "boolean": "true or false",
-                "null": "null",
-            }[kind]
-        case Choice(values):
-            return "one of " + ", ".join(_written(said) for said, _ in values)
-        case Array(item):
-            return f"an array, each item {expectation(item)}"
-        case Row(items):
-            return f"an array of {len(items)}: " + ", ".join(map(expectation, items))
-        case Table(value):
-            return f"an object, each value {expectation(value)}"
-        case OneOf(members):
-            return " or ".join(map(expectation, members))
-        case Record():
-            return "an object"
-
-
-def _written(value: object) -> str:
-    return quoted(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _unexpected(expected: str, value: object) -> Mismatch:
-    return Mismatch.of(f"expected {expected}, got {_described(value)}")
-
-
-def _described(value: object) -> str:
-    match json_kind(value):
-        case "string":
-            text = str(value)
-            size = f" of {len(text)} characters" if len(text) > 60 else ""
-            return f"the string {quoted(text)}{size}"
-        case "number":
-            return f"the number {_number_text(value)}"
-        case "object":
-            return "an object"
-        case "array" if isinstance(value, list | tuple):
-            return f"an array of {len(value)} items"
-        case "array":
-            return f"a value of type {type(value).__name__}"
-        case _:
-            return _written(value)
-
-
-def _number_text(value: object) -> str:
-    # Python refuses to write out whole numbers of many thousand digits.
-    if isinstance(value, int) and not -_INTEGERS < value < _INTEGERS:
-        return "(more than 64 bits)"
-    return str(value)
-
-
-def _missing(field: FieldShape) -> str:
-    text = f"is required: {expectation(field.shape)}"
-    return f"{text} ({field.description})" if field.description else text
-
-
-def _extras(shape: Record, value: Mapping[object, object]) -> list[Problem]:
-    names = [field.name for field in shape.fields]
-    known = ", ".join(names) or "none"
-    extras = [name for name in value if name not in names]
-    return [
-        Problem(quoted(str(name)), f"is no parameter{_guess(str(name), names)}; there are: {known}")
-        for name in extras[: _PROBLEMS + 1]
-    ]
-
-
-def _guess(name: str, names: list[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(short(name, 60), names, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from podbot.runtime.session import Session
 
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+CONTAINER_SHELL = "container-backed shell"
+"""What sections whose tools run commands in a container put into `Section.exclusive`."""
 
 
 class Section:
@@ -34,7 +36,7 @@ class Section:
     """
 
     exclusive: ClassVar[str | None] = None
-    """What a prompt may have only once, such as ``"container shell"``."""
+    """What a prompt may have only once, such as `CONTAINER_SHELL`."""
 
     def __init__(
         self,
