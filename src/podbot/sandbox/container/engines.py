@@ -13,6 +13,8 @@ from podbot.engine import Engine
 from podbot.engine.connecting import connect as _connect
 from podbot.errors import ContainerError, Kind
 
+KERNELS_OF_THEIR_OWN = ("runsc", "kata", "kata-runtime")
+
 _VARIABLES = ("PODBOT_", "PODMAN_", "CONTAINER_", "CONTAINERS_", "DOCKER_", "XDG_RUNTIME_DIR")
 
 _shared: weakref.WeakValueDictionary[tuple[object, ...], Engine] = weakref.WeakValueDictionary()
@@ -46,10 +48,10 @@ def owner(engine: Engine) -> int | None:
 
 
 def why_stream(engine: Engine, runtime: str | None) -> str | None:
-    """Why a guest must be reached through the engine; None if it need not be."""
+    """Why a guest must be reached through the engine; None if it need not be, as far as known."""
     if not engine.facts.local:
         return "the engine is not on this machine"
-    if runtime in ("runsc", "kata"):
+    if runtime in KERNELS_OF_THEIR_OWN:
         return f"{runtime} lets no socket of the host's through"
     return _streams.get(engine)
 
@@ -61,9 +63,13 @@ def remember_stream(engine: Engine, why: str) -> None:
 
 def pull(engine: Engine, image: str) -> None:
     """Have an image that is not there fetched; raises what says how to get it otherwise."""
-    raise ContainerError(
-        f"there is no image {image}",
-        kind=Kind.IMAGE_NOT_FOUND,
-        remedy="make one with `podbot image build`, or pull it",
-        subject=image,
-    )
+    try:
+        for _ in engine.images.pull(image):
+            pass  # whoever wants to see it come pulls it before
+    except ContainerError as error:
+        raise ContainerError(
+            f"there is no image {image}, and it cannot be pulled: {error.message}",
+            kind=Kind.IMAGE_NOT_FOUND,
+            remedy=error.remedy,
+            subject=image,
+        ) from error

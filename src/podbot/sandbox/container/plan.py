@@ -14,7 +14,7 @@ from podbot.engine.profiles import TOOLS, Profile
 from podbot.engine.specs import BindMount, ContainerSpec, Mount
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass, replace
-from podbot.sandbox.container import kit, place, report
+from podbot.sandbox.container import kit, place
 from podbot.sandbox.container.identity import Identity
 from podbot.sandbox.container.settings import WORKDIR, Settings
 
@@ -86,7 +86,7 @@ def profile(draft: Draft) -> Profile:
     )
 
 
-def config(settings: Settings, facts: Facts, starts: int) -> dict[str, object]:
+def config(settings: Settings, rlimits: dict[str, int], starts: int) -> dict[str, object]:
     """The guest's first request; ``starts`` is how often this sandbox was started before."""
     return {
         "workdir": WORKDIR,
@@ -95,7 +95,7 @@ def config(settings: Settings, facts: Facts, starts: int) -> dict[str, object]:
         "inherit": True,
         "python": settings.policy.python,
         "rg": kit.ripgrep(),
-        "rlimits": report.rlimits(settings.limits, facts),
+        "rlimits": rlimits,
         "numbers_after": starts * NUMBERS_A_START,
     }
 

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from podbot.engine.facts import Facts
 from podbot.frozen import dataclass
+from podbot.sandbox.container.engines import KERNELS_OF_THEIR_OWN
 from podbot.sandbox.container.identity import Identity
 from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.container.workspace import Contents
-from podbot.sandbox.limits import Limits
 from podbot.sandbox.values import Guarantee
 
 BY_SOCKET = "a socket of podbot's own: the engine takes no part in a call"
 BY_STREAM = "the engine's attach stream: {why}"
-KERNEL_OF_ITS_OWN = {"runsc": "gVisor's kernel, not the host's", "kata": "a virtual machine"}
+KERNEL_OF_ITS_OWN = {
+    "runsc": "gVisor's kernel, not the host's",
+    "kata": "a virtual machine",
+    "kata-runtime": "a virtual machine",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
     """What was made, as far as it decides what holds.
 
-    ``stream`` says why the guest is reached through the engine; empty if it is not.
+    ``grouped``: whether it is in a control group of its own, if that could be seen. ``stream`` says
+    why the guest is reached through the engine; empty if it is not.
     """
 
     settings: Settings
     facts: Facts
     identity: Identity
     contents: Contents
+    runtime: str
+    grouped: bool | None = None
     selinux: bool = False
     stream: str = ""
 
@@ -34,7 +41,6 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
     """Every promise of this sandbox, and what keeps it."""
     settings, facts = made.settings, made.facts
     policy = settings.policy
-    runtime = settings.runtime or "the engine's default runtime"
     engine = f"{facts.name} {facts.version}, {'rootless' if facts.rootless else 'as root'}"
     found = [
         _files(made),
@@ -52,7 +58,7 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         Guarantee("no_leftovers", True, "the guest is process 1: all ends with it"),
         Guarantee("engine", True, engine),
         Guarantee("channel", True, made.stream or BY_SOCKET),
-        Guarantee("kernel", settings.runtime in KERNEL_OF_ITS_OWN, _kernel(settings, runtime)),
+        Guarantee("kernel", made.runtime in KERNEL_OF_ITS_OWN, _kernel(made.runtime)),
         Guarantee("limit.output", True, "the guest cuts what it keeps"),
     ]
     if policy.network == "none":
@@ -64,7 +70,7 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         found.append(Guarantee("selinux", False, by))
     for path in policy.writable:
         found.append(Guarantee(f"writable:{path}", False, "the policy lets it change for real"))
-    return (*found, *_limits(settings.limits, facts))
+    return (*found, *_limits(made))
 
 
 def notes(made: Made) -> tuple[str, ...]:
@@ -74,27 +80,39 @@ def notes(made: Made) -> tuple[str, ...]:
         said.append(f"works on a copy, because {made.contents.copied}")
     if made.settings.workspace == "bind":
         said.append(f"{made.contents.folder} itself is changed, without review")
-    for name in unenforced(made.settings.limits, made.facts):
-        said.append(f"the limit on {name} is not enforced: {_why_not(made.facts)}")
+    for name, by in held(made).items():
+        if not by:
+            said.append(f"the limit on {name} is not enforced: {_why_not(made)}")
     return tuple(said)
 
 
-def unenforced(limits: Limits, facts: Facts) -> tuple[str, ...]:
-    """The limits that were asked for and do not hold."""
-    return () if facts.limits_enforced or limits.cpu is None else ("cpu",)
+def held(made: Made) -> dict[str, str]:
+    """What holds the whole sandbox to each limit that was asked for; empty if nothing does."""
+    limits, facts = made.settings.limits, made.facts
+    asked = [name for name in ("cpu", "memory", "pids") if getattr(limits, name) is not None]
+    if facts.limits_enforced if made.grouped is None else made.grouped:
+        return dict.fromkeys(asked, f"control group, version {facts.cgroup_version}")
+    instead = dict.fromkeys(asked, "")
+    if made.runtime in KERNELS_OF_THEIR_OWN:
+        return instead
+    if "memory" in instead:
+        instead["memory"] = "rlimit on data, per process"
+    if "pids" in instead and made.identity.userns is not None:
+        # Counted per user namespace, and this container has its own.
+        instead["pids"] = "rlimit, per user namespace"
+    return instead
 
 
-def rlimits(limits: Limits, facts: Facts) -> dict[str, int]:
-    """The limits each process carries, where the engine can keep none."""
+def rlimits(made: Made) -> dict[str, int]:
+    """The limits each process carries, for want of a control group."""
     found: dict[str, int] = {}
+    limits, by = made.settings.limits, held(made)
     if limits.file_size is not None:
         found["RLIMIT_FSIZE"] = limits.file_size
-    if not facts.limits_enforced:
-        if limits.memory is not None:
-            found["RLIMIT_DATA"] = limits.memory
-        if limits.pids is not None:
-            # Counted per user namespace, and this container has its own.
-            found["RLIMIT_NPROC"] = limits.pids
+    if limits.memory is not None and by["memory"].startswith("rlimit"):
+        found["RLIMIT_DATA"] = limits.memory
+    if limits.pids is not None and by["pids"].startswith("rlimit"):
+        found["RLIMIT_NPROC"] = limits.pids
     return found
 
 
@@ -109,31 +127,31 @@ def _files(made: Made) -> Guarantee:
     return Guarantee("files", True, "an overlay file system over the target")
 
 
-def _kernel(settings: Settings, runtime: str) -> str:
-    own = KERNEL_OF_ITS_OWN.get(settings.runtime or "")
-    return f"{runtime}: {own}" if own else f"{runtime}: shares the host's kernel"
+def _kernel(runtime: str) -> str:
+    own = KERNEL_OF_ITS_OWN.get(runtime)
+    return f"{runtime}: {own}" if own else f"{runtime}: the host's kernel, shared"
 
 
-def _limits(limits: Limits, facts: Facts) -> list[Guarantee]:
-    found = []
-    group = f"control group, version {facts.cgroup_version}"
-    held = {"cpu": "", "memory": "rlimit on data, per process", "pids": "rlimit, per namespace"}
-    for name, instead in held.items():
-        if getattr(limits, name) is None:
-            continue
-        if facts.limits_enforced:
-            found.append(Guarantee(f"limit.{name}", True, group))
-        else:
-            found.append(Guarantee(f"limit.{name}", bool(instead), instead or _why_not(facts)))
+def _limits(made: Made) -> list[Guarantee]:
+    limits = made.settings.limits
+    found = [
+        Guarantee(f"limit.{name}", bool(by), by or _why_not(made))
+        for name, by in held(made).items()
+    ]
     if limits.wall_time is not None:
         found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
     if limits.file_size is not None:
         found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
     if limits.disk is not None:
         by = "a watcher, about once a second: more for a moment, or in deleted files, goes unseen"
-        found.append(Guarantee("limit.disk", True, by))
+        if made.settings.workspace == "bind":
+            by = "nobody watches a folder of the host's own"
+        found.append(Guarantee("limit.disk", made.settings.workspace != "bind", by))
     return found
 
 
-def _why_not(facts: Facts) -> str:
-    return f"a rootless engine cannot on control groups of version {facts.cgroup_version}"
+def _why_not(made: Made) -> str:
+    facts = made.facts
+    if not facts.limits_enforced:
+        return f"a rootless engine cannot on control groups of version {facts.cgroup_version}"
+    return f"{made.runtime} does not run it in the control group that the engine made"

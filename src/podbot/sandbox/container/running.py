@@ -12,8 +12,9 @@ import select
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
-from podbot.engine import Engine
+from podbot.engine import Created, Engine
 from podbot.errors import ContainerError, Kind
 
 END_SECONDS = 10.0
@@ -23,16 +24,21 @@ RETRY_SECONDS = 0.02
 class Running:
     """One container, from its start to its end."""
 
-    def __init__(self, engine: Engine, container: str, name: str):
-        self.engine, self.id, self.name = engine, container, name
+    def __init__(self, engine: Engine, created: Created, name: str):
+        self.engine, self.id, self.name = engine, created.id, name
+        self.runtime = created.runtime
         self._guest = -1
         self._ended = False
         self.paused = False
+        self.grouped: bool | None = None
+        """Whether it runs in a control group of its own, if that can be seen."""
 
     def hold(self, pid: int) -> None:
         """Keep hold of its first process, so that its number cannot come to mean another one."""
         with suppress(OSError):  # gone already: whoever talks to it will notice
             self._guest = os.pidfd_open(pid)
+            # Not every runtime puts its containers where the engine has set the limits.
+            self.grouped = self.id in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
 
     def pause(self) -> None:
         """Freeze everything in it."""

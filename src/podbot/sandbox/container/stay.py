@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 
-from podbot.engine import ContainerSpec, Engine, Facts
+from podbot.engine import ContainerSpec, Created, Engine, Facts
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass, replace
 from podbot.sandbox import wire
@@ -132,14 +132,14 @@ class Stay:
             self._watcher = DiskWatcher(watched, self.settings.limits.disk, line.running.kill)
         made = report.Made(
             self.settings, grounds.facts, grounds.identity, contents,
-            _selinux(grounds, line), line.stream,
+            line.running.runtime, line.running.grouped, _selinux(grounds, line), line.stream,
         )  # fmt: skip
         return Launched(
             workdir=WORKDIR,
             guarantees=report.guarantees(made),
             end=self.end,
             connection=line.socket,
-            config=plan.config(self.settings, grounds.facts, self.starts - 1),
+            config=plan.config(self.settings, report.rlimits(made), self.starts - 1),
             died=self.reason,
             notes=report.notes(made),
             layer=contents.layer,
@@ -170,6 +170,9 @@ class Stay:
         try:
             running = self._created(grounds, stream=False)
             try:
+                why = engines.why_stream(grounds.engine, running.runtime)
+                if why is not None:  # the engine's default, as it turns out
+                    raise _SocketUselessError(why)
                 grounds.engine.containers.start(running.id)
                 line, visitor = door.wait(READY_SECONDS, lambda: _look(running))
                 try:
@@ -192,7 +195,7 @@ class Stay:
             stream = Stream(grounds.engine.containers.attach(running.id))
             try:
                 grounds.engine.containers.start(running.id)
-                self._greet(grounds, stream)
+                self._greet(stream)
             except BaseException:
                 stream.near.close()
                 raise
@@ -204,9 +207,9 @@ class Stay:
             raise
         return Line(running, stream.near, report.BY_STREAM.format(why=why))
 
-    def _greet(self, grounds: Grounds, stream: Stream) -> None:
+    def _greet(self, stream: Stream) -> None:
         """See that a guest answers at the other end."""
-        first = {"id": 1, "op": "init", **plan.config(self.settings, grounds.facts, self.starts)}
+        first = {"id": 1, "op": "init", **plan.config(self.settings, {}, self.starts)}
         stream.near.settimeout(READY_SECONDS)
         try:
             stream.near.sendall(wire.encode(first))
@@ -231,7 +234,7 @@ class Stay:
         )
         spec = plan.spec(draft)
         created = _create(grounds.engine, spec)
-        return Running(grounds.engine, created, spec.name or created)
+        return Running(grounds.engine, created, spec.name or created.id)
 
     # Between start and end
 
@@ -312,14 +315,14 @@ class _SocketUselessError(Exception):
     """The container ended before its guest came: no socket gets through, or it cannot run."""
 
 
-def _create(engine: Engine, spec: ContainerSpec) -> str:
+def _create(engine: Engine, spec: ContainerSpec) -> Created:
     try:
-        return engine.containers.create(spec).id
+        return engine.containers.create(spec)
     except ContainerError as error:
         if error.kind is not Kind.IMAGE_NOT_FOUND or spec.image.startswith("localhost/"):
             raise
     engines.pull(engine, spec.image)
-    return engine.containers.create(spec).id
+    return engine.containers.create(spec)
 
 
 def _look(running: Running) -> None:
