@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from podbot.engine import exchange, replies
 from podbot.engine.exchange import Body, Head, HungUpError, Incoming, ProtocolError, Request, Wire
 from podbot.engine.hijacked import Hijacked
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass, field
+
+if TYPE_CHECKING:
+    from podbot.engine.exchange import Line
 
 CALL_SECONDS = 60.0
 MAX_REPLY = 32 * 1024 * 1024
@@ -40,7 +42,7 @@ class Dialer(Protocol):
     host: str
     """What to say in the Host header."""
 
-    def dial(self, seconds: float | None) -> socket.socket:
+    def dial(self, seconds: float | None) -> Line:
         """A connected socket; raises `ContainerError` of a kind that says what is wrong."""
         ...
 
@@ -106,7 +108,7 @@ class Client:
         self._process = os.getpid()
         self._closed = False
 
-    def adopt(self, sock: socket.socket) -> None:
+    def adopt(self, sock: Line) -> None:
         """Use a connection that was made already."""
         self._put_back(Wire(sock))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from podbot.engine import candidates, endpoints, tls
+from podbot.engine import candidates, endpoints
 from podbot.engine.candidates import PLAIN_TCP, Candidate
 from podbot.engine.client import Client, Dialer
 from podbot.engine.dialing import SocketDialer, TcpDialer, peer_uid
@@ -110,6 +110,8 @@ def _remote_dialer(
         from podbot.engine.tunnel import TunnelDialer
 
         return TunnelDialer(endpoint, environment)
+    from podbot.engine import tls
+
     if tls.wanted(endpoint, environment):
         return TcpDialer(endpoint, tls.context(environment))
     if not (endpoint.is_loopback or options.plain_tcp or _says_yes(environment)):

@@ -20,6 +20,9 @@ from podbot.errors import ContainerError, Kind
 if TYPE_CHECKING:
     import ssl
 
+    from podbot.engine.exchange import Line
+    from podbot.engine.tls import TlsSocket
+
 DIAL_SECONDS = 10.0
 
 
@@ -58,7 +61,7 @@ class TcpDialer:
         bracketed = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         self.host = f"{bracketed}:{endpoint.port}"
 
-    def dial(self, seconds: float | None) -> socket.socket:
+    def dial(self, seconds: float | None) -> socket.socket | TlsSocket:
         """A connected socket."""
         place = (self._endpoint.host, self._endpoint.port)
         try:
@@ -68,8 +71,10 @@ class TcpDialer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is None:
             return sock
+        from podbot.engine.tls import TlsSocket
+
         try:
-            return self._context.wrap_socket(sock, server_hostname=self._endpoint.host)
+            return TlsSocket(sock, self._context, self._endpoint.host)
         except OSError as error:  # every error of TLS is one
             sock.close()
             raise self._not_trusted(error) from error
@@ -142,9 +147,9 @@ def _is_socket(path: str) -> bool:
         return True  # gone meanwhile: it was one
 
 
-def peer_uid(sock: socket.socket) -> int | None:
+def peer_uid(sock: Line) -> int | None:
     """The user whose process listens at the other end of a socket file; none for others."""
-    if sock.family != socket.AF_UNIX:
+    if not isinstance(sock, socket.socket) or sock.family != socket.AF_UNIX:
         return None
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", data)[1])

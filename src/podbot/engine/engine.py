@@ -33,6 +33,8 @@ NEWEST_API = (1, 44)
 """The newest Docker API that the calls here were written for. Podman takes any."""
 LIBPOD_API = "v4.0.0"
 
+NOT_AN_ENGINE = "check that a Docker or Podman engine answers at that endpoint"
+
 
 class Engine:
     """A container engine."""
@@ -137,7 +139,12 @@ class Engine:
         return f"/v{facts.api_version}{path}"
 
     def _ping(self) -> Answer:
-        purpose = Purpose("ask how the engine is", Kind.HEALTH_CHECK_FAILED, str(self.endpoint))
+        purpose = Purpose(
+            "ask how the engine is",
+            Kind.HEALTH_CHECK_FAILED,
+            str(self.endpoint),
+            remedies={Kind.HEALTH_CHECK_FAILED: NOT_AN_ENGINE},
+        )
         try:
             answer = self.client.call(Call("GET", "/_ping", purpose, seconds=PING_SECONDS))
         except ContainerError as error:
@@ -152,7 +159,7 @@ class Engine:
         return ContainerError(
             message,
             kind=Kind.HEALTH_CHECK_FAILED,
-            remedy="check that a Docker or Podman engine answers at that endpoint",
+            remedy=NOT_AN_ENGINE,
             subject=str(self.endpoint),
         )
 

@@ -12,8 +12,14 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from podbot.frozen import dataclass
+
+if TYPE_CHECKING:
+    from podbot.engine.tls import TlsSocket
+
+    Line = socket.socket | TlsSocket
 
 MAX_HEAD = 64 * 1024
 MAX_HEADERS = 128
@@ -51,7 +57,7 @@ def target(path: str, query: Mapping[str, str] | None) -> str:
 class Wire:
     """A connection: its socket, what was read ahead of need, and until when it may wait."""
 
-    def __init__(self, sock: socket.socket):
+    def __init__(self, sock: Line):
         self.sock = sock
         self._ahead = bytearray()
         self._deadline: float | None = None

@@ -16,7 +16,6 @@ from podbot.engine.exchange import CHUNK, Wire
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _HEADER = 8
-_WANT_READ, _WANT_WRITE = 2, 3  # SSL_ERROR_WANT_READ and _WRITE, without loading ssl
 
 
 class Hijacked:
@@ -25,14 +24,11 @@ class Hijacked:
     def __init__(self, wire: Wire):
         self._wire = wire
         self._sock = wire.sock
-        self._tls = hasattr(self._sock, "pending")
 
     @property
     def pending(self) -> int:
-        """Bytes that `recv` would give without touching the socket."""
-        if self._tls and not self._wire.ahead:
-            return int(self._sock.pending())  # type: ignore[attr-defined]  # what TLS has decrypted
-        return self._wire.ahead
+        """Bytes that `recv` may give without waiting for the network."""
+        return self._wire.ahead or getattr(self._sock, "pending", 0)  # TLS has a buffer too
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -50,17 +46,11 @@ class Hijacked:
         """What is there; nothing at the end."""
         if self._wire.ahead:
             return self._wire.read_some(limit)
-        try:
-            return self._sock.recv(limit)
-        except OSError as error:
-            raise self._plain(error) from error
+        return self._sock.recv(limit)
 
     def send(self, data: bytes | memoryview) -> int:
         """Send some of it; says how much."""
-        try:
-            return self._sock.send(data)
-        except OSError as error:
-            raise self._plain(error) from error
+        return self._sock.send(data)
 
     def sendall(self, data: bytes | memoryview) -> None:
         """Send all of it."""
@@ -68,28 +58,14 @@ class Hijacked:
 
     def close_write(self) -> None:
         """No more input: what runs inside sees its standard input end."""
-        if not self._tls:
+        if isinstance(self._sock, socket.socket):
             self._sock.shutdown(socket.SHUT_WR)
-            return
-        # TLS says so in its own words; `shutdown` would tear its state down for reading too.
-        before = self._sock.gettimeout()
-        self._sock.setblocking(False)
-        try:
-            self._sock.unwrap()  # type: ignore[attr-defined]  # likewise
-        except OSError:
-            pass  # said; the other side's own end is still to come
-        finally:
-            self._sock.settimeout(before)
+        else:
+            self._sock.close_write()
 
     def close(self) -> None:
         """Let go of the stream. What runs inside goes on."""
         self._sock.close()
-
-    def _plain(self, error: OSError) -> OSError:
-        """TLS has its own error for "not now", and its own number for it."""
-        if self._tls and error.errno in (_WANT_READ, _WANT_WRITE):
-            return BlockingIOError()
-        return error
 
     def __enter__(self) -> Hijacked:
         return self
