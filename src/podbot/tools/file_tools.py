@@ -210,17 +210,22 @@ def _lines(text: str, path: VfsPath, offset: int, limit: int) -> ReadFileResult:
 
 
 def _edited(sandbox: Sandbox, path: VfsPath, params: EditFileParams) -> int:
-    old, new, every = params.old_string, params.new_string, params.replace_all
-    try:
-        return sandbox.edit(str(path), old, new, replace_all=every)
-    except SandboxError as error:
-        if error.kind is not Kind.NO_MATCH or "\n" not in old or "\r" in old:
-            raise
-    # read_file shows lines without their ends. In a file with CRLF the same lines are meant, and
-    # the new ones end as the old ones do.
-    return sandbox.edit(
-        str(path), old.replace("\n", "\r\n"), new.replace("\n", "\r\n"), replace_all=every
-    )
+    old, new = params.old_string, params.new_string
+    ways = [(old, new)]
+    if "\n" in old and "\r" not in old:
+        # read_file shows lines without their ends. In a file with CRLF the same lines are meant,
+        # and the new ones end as the old ones do. A first newline must not be torn off its CR.
+        ways.append((old.replace("\n", "\r\n"), new.replace("\n", "\r\n")))
+        if old.startswith("\n"):
+            ways.reverse()
+    for before, after in ways[:-1]:
+        try:
+            return sandbox.edit(str(path), before, after, replace_all=params.replace_all)
+        except SandboxError as error:
+            if error.kind is not Kind.NO_MATCH:
+                raise
+    before, after = ways[-1]
+    return sandbox.edit(str(path), before, after, replace_all=params.replace_all)
 
 
 def _kept(sandbox: Sandbox, path: VfsPath) -> str | None:

@@ -189,12 +189,12 @@ def _make_way_on_disk(folder: Path, names: tuple[str, ...]) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file, or a folder with whatever was made in it, if it is there."""
-    above = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
+        above = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
             remove_tree(above, path.name)
-    finally:
-        os.close(above)
+        finally:
+            os.close(above)
 
 
 @contextmanager

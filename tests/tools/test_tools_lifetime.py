@@ -1,0 +1,448 @@
+"""How sections end: by close, by garbage collection, at exit; and what they survive."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from section_behaviour import Place, running, unique_sleep, wait_for
+
+from podbot.errors import ConfigError, LaunchError, ToolValidationError
+from podbot.prompt.subagents import Delegation, SubagentIsolationLevel, dispatch_subagents
+from podbot.runtime.events import InProcessEventBus
+from podbot.runtime.session import Session
+from podbot.sandbox import LocalSandbox, Sandbox
+from podbot.tools import (
+    HostMount,
+    OverlaySandboxConfig,
+    OverlaySandboxSection,
+    UnsafeLocalSandboxConfig,
+    UnsafeLocalSandboxSection,
+    UnsafeLocalWorkspace,
+    VirtualFileSystem,
+)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(bus=InProcessEventBus(), session_id="the-session")
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """Where local workspaces are made."""
+    with tempfile.TemporaryDirectory(prefix="podbot-test-") as folder:
+        yield Path(folder)
+
+
+def local(session: Session, root: Path, **config: Any) -> Place:
+    chosen = UnsafeLocalSandboxConfig(workspace_root=root, **config)
+    return Place(session, UnsafeLocalSandboxSection(session=session, config=chosen))
+
+
+# The folder of the local section
+
+
+def test_the_folder_is_private_and_cannot_be_guessed(session: Session, root: Path) -> None:
+    place = local(session, root)
+    assert list(root.iterdir()) == []
+    place.ok("ls")
+    (folder,) = root.iterdir()
+    assert folder.name.startswith("wink-the-session-")
+    assert len(folder.name) > len("wink-the-session-") + 6
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "workspace").stat().st_mode) == 0o700
+    assert place.workspace.workspace_path == str(folder / "workspace")
+    assert place.workspace.workdir == "/workspace"
+    place.section.close()
+    assert list(root.iterdir()) == []
+
+
+def test_whatever_was_made_in_the_folder_goes_with_it(session: Session, root: Path) -> None:
+    place = local(session, root)
+    place.shell("mkdir -p a/b; touch a/b/c; mkfifo f; ln -s /etc e; chmod 0 a/b; chmod 500 a")
+    place.section.close()
+    assert list(root.iterdir()) == []
+    assert os.path.isdir("/etc")
+
+
+def test_a_process_left_in_the_background_ends_with_the_section(
+    session: Session, root: Path
+) -> None:
+    place = local(session, root)
+    sleep = unique_sleep()
+    place.shell(f"setsid {sleep} > /dev/null 2>&1 &")
+    place.section.close()
+    with LocalSandbox() as other:
+        assert other.exec(["sh", "-c", running(sleep)]).stdout == "0\n"
+
+
+@pytest.mark.parametrize("name", ["PODBOT_WORKSPACE_ROOT", "WEAKINCENTIVES_WORKSPACE_ROOT"])
+def test_a_variable_says_where_folders_are_made(
+    session: Session, root: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, str(root))
+    place = Place(session, UnsafeLocalSandboxSection(session=session))
+    place.ok("ls")
+    assert place.workspace.workspace_path.startswith(str(root))
+    place.section.close()
+
+
+def test_the_root_lies_in_the_allowed_roots_if_there_are_any(session: Session, root: Path) -> None:
+    (root / "allowed").mkdir()
+    with pytest.raises(ToolValidationError, match="outside of the allowed host roots"):
+        local(session, root, allowed_host_roots=(root / "allowed",))
+    local(session, root / "allowed", allowed_host_roots=(root,)).section.close()
+
+
+def test_a_root_that_cannot_be_used_is_said_to_be(session: Session, root: Path) -> None:
+    with pytest.raises(ToolValidationError, match="cannot be used"):
+        local(session, root / "missing")
+    place = local(session, root)
+    root.rmdir()
+    assert "no workspace can be made" in place.fails("ls")
+    root.mkdir()
+    assert place.ok("ls").entries == ()  # the next call tries again
+    place.section.close()
+
+
+@pytest.mark.parametrize("name", ["PODBOT_SHELL_TIMEOUT", "WEAKINCENTIVES_SHELL_TIMEOUT"])
+def test_a_variable_sets_the_timeout_of_commands(
+    session: Session, root: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
+    place = local(session, root)
+    assert place.ok("shell_execute", command=["sleep", "60"]).timed_out
+    place.section.close()
+    monkeypatch.setenv("PODBOT_SHELL_TIMEOUT", "soon")
+    with pytest.raises(ConfigError, match="PODBOT_SHELL_TIMEOUT='soon'"):
+        local(session, root)
+    monkeypatch.setenv("PODBOT_SHELL_TIMEOUT", "0")
+    with pytest.raises(ConfigError):
+        local(session, root)
+
+
+# Three ways to end
+
+
+def test_collecting_the_section_removes_its_folder(session: Session, root: Path) -> None:
+    place = local(session, root)
+    place.ok("write_file", file_path="a.txt", content="x")
+    assert list(root.iterdir())
+    del place
+    gc.collect()
+    assert list(root.iterdir()) == []
+
+
+def test_a_section_is_collected_without_the_help_of_the_collector(
+    session: Session, root: Path
+) -> None:
+    section = UnsafeLocalSandboxSection(
+        session=session, config=UnsafeLocalSandboxConfig(workspace_root=root)
+    )
+    handler = section.tools[0].handler
+    gc.disable()
+    try:
+        del section
+        assert handler is not None  # a tool alone does not keep a workspace
+    finally:
+        gc.enable()
+    assert list(root.iterdir()) == []
+
+
+ENDINGS = {
+    "exit": "",
+    "sys.exit": "sys.exit(3)",
+    "an exception": "raise RuntimeError('not caught')",
+    "a fork that exits first": "pid = os.fork()\nif pid == 0: sys.exit(0)\nos.waitpid(pid, 0)\n"
+    "assert os.listdir(root), 'the fork removed it'\nassert prompt.call('ls', {}).success",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_forgotten_section_ends_with_the_interpreter(root: Path, ending: str) -> None:
+    program = textwrap.dedent("""\
+        import os, sys
+        from podbot.prompt import Prompt
+        from podbot.runtime.events import InProcessEventBus
+        from podbot.runtime.session import Session
+        from podbot.tools import UnsafeLocalSandboxConfig, UnsafeLocalSandboxSection
+
+        root = sys.argv[1]
+        session = Session(bus=InProcessEventBus())
+        section = UnsafeLocalSandboxSection(
+            session=session, config=UnsafeLocalSandboxConfig(workspace_root=root)
+        )
+        prompt = Prompt(ns="a", key="b", sections=[section])
+        command = {"command": ["sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!"]}
+        print(prompt.call("shell_execute", command).value.stdout, flush=True)
+        assert os.listdir(root)
+        """)
+    done = subprocess.run(
+        [sys.executable, "-c", program + ENDINGS[ending], str(root)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.strip().isdigit(), done.stderr
+    assert "removed" not in done.stderr
+    assert list(root.iterdir()) == []
+    wait_for(lambda: not _is_sleep(int(done.stdout)))
+
+
+def _is_sleep(pid: int) -> bool:
+    try:
+        return b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_a_folder_that_cannot_be_removed_is_named(
+    session: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from podbot.tools import hydration
+
+    place = local(session, root)
+    place.ok("ls")
+
+    def refuse(path: Path) -> None:
+        raise OSError(16, "busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hydration, "remove", refuse)
+        with pytest.raises(ToolValidationError, match=r"wink-the-session.* busy"):
+            place.section.close()
+
+
+# Sandboxes that die
+
+
+def kill_guest(sandbox: Sandbox) -> None:
+    """What an out-of-memory killer would do."""
+    parent = sandbox.exec(["sh", "-c", "echo $PPID"]).stdout
+    os.kill(int(parent), signal.SIGKILL)
+
+
+def test_a_lost_local_sandbox_is_opened_again_in_the_same_folder(
+    session: Session, root: Path
+) -> None:
+    place = local(session, root)
+    place.ok("write_file", file_path="kept.txt", content="kept")
+    lost = place.sandbox
+    kill_guest(lost)
+    assert not place.call("ls").success  # said once
+    assert place.ok("read_file", file_path="kept.txt").content == "   1 | kept"
+    assert place.sandbox is not lost
+    assert place.files["kept.txt"].content == "kept"
+    place.section.close()
+    assert list(root.iterdir()) == []
+
+
+def test_a_lost_overlay_sandbox_goes_on_in_its_layer(session: Session, tmp_path: Path) -> None:
+    config = OverlaySandboxConfig(target=tmp_path, discard=True)
+    place = Place(session, OverlaySandboxSection(session=session, config=config))
+    place.ok("write_file", file_path="kept.txt", content="kept")
+    lost, layer = place.sandbox, place.workspace.layer_id
+    place.call("shell_execute", command=["sh", "-c", "kill -9 -1"])
+    lost.close()
+    assert place.ok("read_file", file_path="kept.txt").content == "   1 | kept"
+    assert place.workspace.layer_id == layer
+    place.section.close()
+
+
+def test_a_sandbox_that_cannot_be_opened_is_a_failing_result(
+    session: Session, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    config = OverlaySandboxConfig(target=target)
+    place = Place(session, OverlaySandboxSection(session=session, config=config))
+    target.rmdir()
+    message = place.fails("ls")
+    assert "does not exist" in message
+    target.mkdir()
+    assert place.ok("ls").entries == ()
+    place.section.close()
+
+
+def test_a_target_that_is_missing_is_an_error_when_the_section_is_made(
+    session: Session, tmp_path: Path
+) -> None:
+    with pytest.raises(LaunchError):
+        OverlaySandboxSection(
+            session=session, config=OverlaySandboxConfig(target=tmp_path / "missing")
+        )
+
+
+def test_one_sandbox_is_opened_however_many_call_first(session: Session, root: Path) -> None:
+    place = local(session, root)
+    barrier = threading.Barrier(8)
+    seen: set[Sandbox | None] = set()
+
+    def call() -> None:
+        barrier.wait()
+        place.ok("ls")
+        seen.add(place.section.sandbox)
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 1
+    place.section.close()
+
+
+# Subagents
+
+
+class TwoFiles:
+    """An adapter whose subagents each write a file and report what they see."""
+
+    name = "two files"
+
+    def run(self, prompt: Any, session: Session, **options: Any) -> Any:
+        from podbot.prompt.adapter import Answer
+
+        task = session.session_id
+        result = prompt.call("glob", {"pattern": "*.txt"}, session=session)
+        before = ",".join(map(str, result.value.matches))
+        name = f"{threading.get_ident()}.txt"
+        prompt.call("write_file", {"file_path": name, "content": task}, session=session)
+        return Answer(text=before)
+
+
+@pytest.mark.parametrize("level", SubagentIsolationLevel)
+def test_subagents_share_a_workspace_or_do_not(
+    session: Session, root: Path, level: SubagentIsolationLevel
+) -> None:
+    place = local(session, root)
+    place.ok("write_file", file_path="parents.txt", content="x")
+    results = dispatch_subagents(
+        [Delegation("one"), Delegation("two")],
+        level,
+        adapter=TwoFiles(),
+        prompt=place.prompt,
+        session=session,
+    )
+    assert all(result.success for result in results), results
+    names = sorted(str(path) for path in place.ok("glob", pattern="*.txt").matches)
+    if level is SubagentIsolationLevel.NO_ISOLATION:
+        assert all("parents.txt" in result.text for result in results)
+        assert len(names) >= 2 and sorted(place.files) == names
+        assert {result.session_id for result in results} == {session.session_id}
+    else:
+        assert [result.text for result in results] == ["", ""]
+        assert names == ["parents.txt"] == list(place.files)
+        assert session.session_id not in {result.session_id for result in results}
+        assert len(list(root.iterdir())) == 1  # theirs went when they were done
+    place.section.close()
+
+
+# The overlay section keeps what was done
+
+
+def test_changes_in_an_overlay_can_be_reviewed_and_applied(
+    session: Session, tmp_path: Path
+) -> None:
+    from podbot.changes import capture
+
+    (tmp_path / "old.txt").write_text("old\n")
+    place = Place(
+        session,
+        OverlaySandboxSection(session=session, config=OverlaySandboxConfig(target=tmp_path)),
+    )
+    section = place.section
+    assert isinstance(section, OverlaySandboxSection)
+    assert section.layer is None
+    place.ok("edit_file", file_path="old.txt", old_string="old", new_string="new")
+    place.shell("echo more > more.txt")
+    section.close()
+    assert (tmp_path / "old.txt").read_text() == "old\n"
+    assert not (tmp_path / "more.txt").exists()
+    layer = section.layer
+    assert layer is not None
+    changes = capture.read(layer)
+    assert [(change.kind.value, change.path) for change in changes] == [
+        ("added", "more.txt"),
+        ("modified", "old.txt"),
+    ]
+    layer.discard()
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_changes_go_when_nobody_wants_them(session: Session, tmp_path: Path, discard: bool) -> None:
+    config = OverlaySandboxConfig(target=tmp_path, discard=discard)
+    section = OverlaySandboxSection(session=session, config=config)
+    place = Place(session, section)
+    place.ok("write_file", file_path="a.txt", content="x")
+    assert section.layer is not None
+    path = section.layer.path
+    section.close()
+    assert path.exists() != discard
+    if not discard:
+        section.layer.discard()
+
+
+def test_an_overlay_knows_the_files_of_its_target_without_reading_them(
+    session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("a = 1\n")
+    os.utime(tmp_path / "src" / "a.py", (1, 1))
+    config = OverlaySandboxConfig(target=[tmp_path], discard=True)
+    place = Place(session, OverlaySandboxSection(session=session, config=config))
+    place.ok("ls")
+    assert (place.files["src/a.py"].content, place.files["src/a.py"].size_bytes) == (None, 6)
+    place.shell("echo b >> src/a.py")
+    assert place.files["src/a.py"].content == "a = 1\nb\n"
+    assert place.files["src/a.py"].version == 2
+    place.section.close()
+
+
+def test_a_mount_that_fails_leaves_no_layer(
+    session: Session, tmp_path: Path, layers_root: Path
+) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "a").write_text("x")
+    (tmp_path / "target").mkdir()
+    config = OverlaySandboxConfig(
+        target=tmp_path / "target",
+        mounts=(HostMount("host", max_bytes=1),),
+        allowed_host_roots=(tmp_path,),
+    )
+    before = set(layers_root.iterdir())
+    place = Place(session, OverlaySandboxSection(session=session, config=config))
+    (tmp_path / "host" / "b").write_text("y")
+    assert "max_bytes" in place.fails("ls")
+    place.section.close()
+    wait_for(lambda: {path.name for path in set(layers_root.iterdir()) - before} <= {"templates"})
+
+
+def test_the_local_prompt_says_that_nothing_is_isolated(session: Session, root: Path) -> None:
+    place = local(session, root)
+    text = place.prompt.render(session=session).text
+    assert "Nothing isolates it" in text
+    place.section.close()
+
+
+def test_a_section_says_whose_session_it_is(session: Session, root: Path) -> None:
+    place = local(session, root)
+    assert place.section.session is session
+    assert not place.section.accepts_overrides
+    place.ok("ls")
+    assert session.query(UnsafeLocalWorkspace).latest() == place.workspace
+    assert session.query(VirtualFileSystem).latest() == VirtualFileSystem()
+    place.section.close()
