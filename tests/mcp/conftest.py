@@ -1,0 +1,34 @@
+"""What tests of the MCP server share: a project, and a home for layers and records of their own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder on a disk: what a person has, and the layers and records of what is done to it."""
+    from podbot.sandbox.overlay import layers
+
+    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as name:
+        place = Path(name).resolve()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PODBOT_LAYERS", str(place / "layers"))
+            patch.setenv("PODBOT_STATE", str(place / "state"))
+            yield place
+        if (place / "layers").exists():
+            layers.remove(place / "layers")
+
+
+@pytest.fixture
+def project(folder: Path) -> Path:
+    """A small project, new for each test."""
+    made = Path(tempfile.mkdtemp(dir=folder))
+    (made / "src").mkdir()
+    (made / "src" / "app.py").write_text("print('old')\n")
+    (made / "notes.txt").write_text("first\nsecond\n")
+    return made

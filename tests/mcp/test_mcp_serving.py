@@ -1,0 +1,250 @@
+"""What is asked for becomes a workspace; a server starts, ends, and leaves what it should."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_runs import PODBOT, Terminal
+
+from podbot.changes import records
+from podbot.errors import ConfigError, Kind, LaunchError, PodbotError, ToolValidationError
+from podbot.mcp import Line, Served, ServeRequest, Started, serve
+from podbot.mcp.keeping import Keeping
+from podbot.mcp.workspace import KEPT, Workspace, workspace
+from podbot.runtime.events import ToolInvoked
+from podbot.sandbox import OverlaySandbox
+from podbot.sandbox.overlay import layers
+
+
+@pytest.fixture
+def gone() -> Iterator[Line]:
+    """The line of a client that has hung up already."""
+    line = Line(os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
+    yield line
+    line.close()
+
+
+def said(place: Workspace, tool: str, **arguments: object) -> str:
+    """What a tool says; the workspace is closed after it."""
+    result = place.prompt.call(tool, arguments)
+    assert result.success, result
+    return result.render()
+
+
+# Requests
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        ("local", {"network": "none"}),
+        ("local", {"hide": ("/etc/passwd",)}),
+        ("memory", {"network": "host"}),
+        ("memory", {"environment": {"KEY": "value"}}),
+        ("overlay", {"image": "debian"}),
+        ("local", {"name": "mine"}),
+    ],
+)
+def test_what_a_backend_cannot_keep_to_is_refused(backend: str, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ServeRequest(backend=backend, **options)  # type: ignore[arg-type]  # that is the point
+
+    assert caught.value.kind is Kind.UNSUPPORTED
+    assert caught.value.field in options
+    assert "value" not in str(caught.value)
+
+
+def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="memory, local, overlay, podman") as caught:
+        ServeRequest(backend="moon")  # type: ignore[arg-type]  # that is the point
+
+    assert caught.value.kind is Kind.UNKNOWN_BACKEND
+
+
+def test_only_what_can_reach_out_says_so() -> None:
+    assert ServeRequest(backend="local").reaches_out
+    assert ServeRequest(network="host").reaches_out
+    assert not ServeRequest().reaches_out
+    assert not ServeRequest(backend="memory").reaches_out
+
+
+# Workspaces
+
+
+def test_a_copy_in_memory_is_without_secrets(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project))
+    (project / ".ssh").mkdir()
+    (project / ".ssh" / "id").write_text("a key")
+    (project / ".netrc").write_text("a login")
+    (project / "[odd]*").write_text("hidden by request")
+    request = ServeRequest(backend="memory", target=project, hide=(f"{project}/[odd]*",))
+
+    with workspace(request).prompt as prompt:
+        listing = prompt.call("ls", {}).render()
+
+    assert "notes.txt" in listing
+    assert all(name not in listing for name in (".ssh", ".netrc", "odd"))
+
+
+def test_a_folder_that_is_hidden_is_not_copied(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project))
+    (project / ".ssh" / "keys").mkdir(parents=True)
+
+    for target in (".ssh", ".ssh/keys"):
+        with pytest.raises(LaunchError, match="is hidden from tools") as caught:
+            workspace(ServeRequest(backend="memory", target=project / target))
+        assert caught.value.kind is Kind.TARGET_REFUSED
+
+
+def test_without_a_target_memory_and_local_have_an_empty_workspace(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("PASSED", "on")
+    with workspace(ServeRequest(backend="memory")).prompt as prompt:
+        assert "notes.txt" not in prompt.call("ls", {}).render()
+    request = ServeRequest(
+        backend="local", environment={"SET": "so"}, pass_environment=("PASSED", "ABSENT")
+    )
+    with workspace(request).prompt as prompt:
+        assert "notes.txt" not in prompt.call("ls", {}).render()
+        shown = prompt.call("shell_execute", {"command": ["sh", "-c", "echo $PASSED $SET"]})
+
+    assert "\non so\n" in shown.render()
+
+
+def test_a_local_folder_is_worked_on_itself_and_says_so(project: Path) -> None:
+    place = workspace(ServeRequest(backend="local", target=project))
+    with place.prompt as prompt:
+        assert "Nothing isolates it" in prompt.render().text
+        said(place, "shell_execute", command=["sh", "-c", "echo new > made"])
+        said(place, "edit_file", file_path="made", old_string="new", new_string="newer")
+        assert said(place, "shell_execute", command=["pwd"]).count(str(project)) == 1
+
+    assert (project / "made").read_text() == "newer\n"
+
+
+def test_a_container_over_a_folder_is_described_before_any_engine_is_asked(project: Path) -> None:
+    request = ServeRequest(backend="podman", target=project, network="host", image="mine")
+    with workspace(request).prompt as prompt:
+        text = prompt.render().text
+
+    assert f"`{project}`, at `/workspace` in a container" in text
+    assert "the network of the machine" in text
+
+
+def test_a_session_does_not_grow_with_the_calls() -> None:
+    place = workspace(ServeRequest(backend="memory"))
+    with place.prompt as prompt:
+        prompt.call("write_file", {"file_path": "a", "content": "text"})
+        for number in range(3 * KEPT):
+            prompt.call("read_file", {"file_path": "a", "offset": number})
+        kinds = place.session.types
+        kept = {kind.__name__: len(place.session.slice_of(kind)) for kind in kinds}
+        [listed] = place.session.query(ToolInvoked).all()[-1:]
+
+    assert max(kept.values()) <= 2 * KEPT
+    assert kept["ToolInvoked"] >= KEPT and kept["ReadFileResult"] >= KEPT
+    assert listed.success
+
+
+# From start to end
+
+
+def test_a_client_that_is_gone_ends_the_server(project: Path, gone: Line) -> None:
+    heard: list[Started] = []
+
+    served = serve(ServeRequest(target=project), gone, on_start=heard.append)
+
+    assert served == Served(0)
+    assert [(each.backend, each.workdir) for each in heard] == [("overlay", str(project))]
+
+
+def test_a_signal_before_it_serves_ends_it_too(project: Path, gone: Line) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def told(started: Started) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught:
+        serve(ServeRequest(target=project), gone, on_start=told)
+
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert all(entry.targets != (str(project),) for entry in records.entries())
+
+
+def test_what_cannot_be_opened_raises_and_leaves_nothing(tmp_path: Path, gone: Line) -> None:
+    with pytest.raises(PodbotError) as caught:
+        serve(ServeRequest(target=tmp_path / "missing"), gone)
+
+    assert caught.value.kind is Kind.TARGET_MISSING
+
+
+def test_what_cannot_be_cleaned_up_is_told(gone: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    from podbot.tools.unsafe_local import UnsafeLocalSandboxSection
+
+    def close(section: UnsafeLocalSandboxSection) -> None:
+        section._finalizer()
+        raise ToolValidationError("the workspace could not be removed", remedy="remove it by hand")
+
+    monkeypatch.setattr(UnsafeLocalSandboxSection, "close", close)
+
+    served = serve(ServeRequest(backend="local"), gone)
+
+    assert served.exit_status == 0
+    assert served.problem is not None and "remove it by hand" in served.problem
+
+
+def test_at_a_terminal_it_says_what_it_waits_for(project: Path) -> None:
+    command = [*PODBOT, "mcp", "--backend", "memory"]
+    terminal = Terminal(command, cwd=project)
+    terminal.until("waiting for an MCP client")
+    terminal.send("\x04")
+
+    assert terminal.end() == 0
+
+
+# Records
+
+
+def test_a_sandbox_that_was_lost_before_it_changed_anything_has_one_record(project: Path) -> None:
+    kept = Keeping(ServeRequest(target=project, name="lost"))
+    kept.follow(None)
+    with OverlaySandbox(project) as first:
+        kept.follow(first)
+        kept.follow(first)
+        assert first.layer is not None
+        assert records.find("lost").id == first.layer.id
+    with OverlaySandbox(project) as second:
+        kept.follow(second)
+        second.write("made", "text")
+        kept.ending(0)
+    assert second.layer is not None
+
+    assert kept.ended() == second.layer.id
+    assert [entry.id for entry in records.entries() if entry.name == "lost"] == [second.layer.id]
+    layers.remove(second.layer.path)
+    assert kept.ended() is None
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_opened(
+    project: Path, gone: Line
+) -> None:
+    with pytest.raises(PodbotError, match="cannot name a run"):
+        serve(ServeRequest(target=project, name="last"), gone)
+
+
+def test_a_server_without_an_overlay_has_no_record() -> None:
+    kept = Keeping(ServeRequest(backend="memory"))
+    kept.ending(0)
+
+    assert kept.ended() is None
