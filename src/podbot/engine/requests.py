@@ -69,6 +69,7 @@ def podman_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
         oci_runtime=spec.runtime,
         log_configuration=None if spec.logs else {"driver": "none"},
         remove=spec.auto_remove or None,
+        stop_signal=9 if spec.killed_at_once else None,
     )
     body |= _podman_confinement(profile)
     return body
@@ -181,6 +182,7 @@ def docker_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
         WorkingDir=spec.workdir,
         Hostname=spec.hostname,
         User=profile.user,
+        StopSignal="SIGKILL" if spec.killed_at_once else None,
     )
 
 

@@ -75,6 +75,7 @@ class ContainerSpec:
     - ``stdin``: keep the main process's standard input open, for `attach`. ``tty``: a terminal.
     - ``logs``: keep what the main process prints, for `logs`.
     - ``auto_remove``: the engine removes it when its main process has ended, whoever ended it.
+    - ``killed_at_once``: stopping it kills it, for a main process that no other signal ends.
     """
 
     image: str
@@ -92,6 +93,7 @@ class ContainerSpec:
     tty: bool = False
     logs: bool = True
     auto_remove: bool = False
+    killed_at_once: bool = False
 
     def __post_init__(self) -> None:
         if not self.image.strip():
