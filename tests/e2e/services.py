@@ -16,7 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,24 +90,53 @@ def served() -> tuple[str, ...]:
 
 
 @contextmanager
-def start(kind: str) -> Iterator[Service]:
-    """An engine of this kind until the block ends."""
+def start(kind: str, *, alone: bool = False) -> Iterator[Service]:
+    """An engine of this kind until the block ends.
+
+    ``alone``: one that has no container but those made here, for tests that deal with all there
+    are (Podman only); it has the same images.
+    """
     folder = set_up.place()
     if not (folder / "podman" / "storage.conf").exists():
         raise RuntimeError(
             "this machine is not ready for the end-to-end tests\n"
             "  remedy: make test-e2e, or python tests/e2e/set_up.py prepare"
         )
-    with tempfile.TemporaryDirectory(prefix="podbot-e2e-") as private:
-        starting = _docker if kind == "docker" else _podman
-        with starting(kind, folder, Path(private)) as service:
-            yield service
+    with tempfile.TemporaryDirectory(prefix="podbot-e2e-") as private, ExitStack() as stack:
+        if kind == "docker":
+            yield stack.enter_context(_docker(kind, folder, Path(private)))
+        else:
+            settings = stack.enter_context(_storage_alone(folder)) if alone else {}
+            yield stack.enter_context(_podman(kind, folder, Path(private), settings))
 
 
 @contextmanager
-def _podman(kind: str, folder: Path, private: Path) -> Iterator[Service]:
+def _storage_alone(folder: Path) -> Iterator[dict[str, str]]:
+    """Storage without any container, that borrows the images of the usual one."""
+    with tempfile.TemporaryDirectory(prefix="podbot-e2e-", dir="/var/tmp") as name:
+        place = Path(name)
+        text = set_up.STORAGE_CONF.replace("{place}/podman", str(place))
+        text += f'\n[storage.options]\nadditionalimagestores = ["{folder}/podman/storage"]\n'
+        (place / "storage.conf").write_text(text)
+        settings = {"CONTAINERS_STORAGE_CONF": str(place / "storage.conf")}
+        try:
+            yield settings
+        finally:
+            environment = {**set_up.podman_environment(folder), **settings}
+            # Removes what an ordinary user could not: files of the ids in its containers.
+            subprocess.run(
+                ["podman", "system", "reset", "--force"],
+                env=environment, capture_output=True, check=False, timeout=120,
+            )  # fmt: skip
+
+
+@contextmanager
+def _podman(
+    kind: str, folder: Path, private: Path, settings: Mapping[str, str]
+) -> Iterator[Service]:
     socket = private / "podman.sock"
     environment = set_up.podman_environment(folder, "runsc" if kind == "runsc" else "runc")
+    environment |= settings
     url = f"unix://{socket}"
     command = ["podman", "system", "service", "--time=0", url]
     with _process(command, environment, kind) as (process, logs):

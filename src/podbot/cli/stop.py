@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from podbot.launch.containers import ContainerInfo
 
 ABOUT = """\
-End containers that podbot made, and remove them. What runs inside is asked to end first
-and killed after ten seconds. What a sandbox wrote to its workspace stays and can be
-reviewed; what else was written in the container goes with it, unless --keep is given."""
+End containers that podbot made, and remove them. An agent is asked to end first and
+killed after ten seconds; a sandbox of tools is killed at once. What was written to a
+workspace on this machine stays and can be reviewed; what else was written in the
+container goes with it, unless --keep is given."""
 
 EXAMPLES = """\
 examples:

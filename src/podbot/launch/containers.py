@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 10
 """How long a container that is stopped may take to end by itself."""
+HAS_NOTHING_TO_SAVE = ("sandbox",)
+"""Kinds whose main process is a guest: it heeds no polite signal, and holds nothing back."""
 
 SHORTEST_ID = 3
 """How much of an id must be given; less would name many."""
@@ -213,7 +215,8 @@ def _read(found: ContainerSummary) -> ContainerInfo:
 def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
     try:
         if container.running:
-            engine.containers.stop(container.id, GRACE_SECONDS)
+            grace = 0 if container.kind in HAS_NOTHING_TO_SAVE else GRACE_SECONDS
+            engine.containers.stop(container.id, grace)
         if not keep:
             engine.containers.remove(container.id)
     except ContainerError as error:
