@@ -90,6 +90,8 @@ class AsyncContainerSandbox(AsyncSandbox):
                         self._finalizer.detach()
                     self._drop()
                     await self._attach(launched)
+                    if self._stay.to_send is not None:
+                        await self.upload(self._stay.to_send, WORKDIR)
                 self._ready = True
             finally:
                 self._waking = None

@@ -29,6 +29,23 @@ START = (
 """Importing finds the compiled guest if this Python is the host's; else it is compiled (40 ms)."""
 
 
+BOOT = """
+import os, sys
+def take(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(0, size - len(data))
+        if not part: sys.exit("podbot: nobody is there")
+        data += part
+    return data
+if sys.version_info < (3, 8): sys.exit("podbot: Python " + sys.version.split()[0])
+guest = sys.modules["guest"] = type(sys)("guest")
+exec(compile(take(int.from_bytes(take(4), "big")), "guest.py", "exec"), guest.__dict__)
+guest.main()
+"""
+"""For a container where nothing of this machine can be mounted: the guest comes by the line."""
+
+
 def path() -> Path:
     """The folder to mount at `INSIDE`."""
     source = (str(layers.root()), guest.__file__, interpreter.ripgrep())
@@ -37,10 +54,16 @@ def path() -> Path:
     return _made(*source)
 
 
-def command(line: str) -> list[str]:
+def command(line: str, code: str = START) -> list[str]:
     """What a container runs: the guest, on a socket or on descriptors."""
     # Isolated and without site: nothing of the image's environment or the workspace gets in.
-    return ["python3", "-I", "-S", "-c", START, *line.split()]
+    return ["python3", "-I", "-S", "-c", code, *line.split()]
+
+
+def sent() -> bytes:
+    """What `BOOT` wants first."""
+    text = Path(guest.__file__).read_bytes()
+    return len(text).to_bytes(4, "big") + text
 
 
 def ripgrep() -> str | None:

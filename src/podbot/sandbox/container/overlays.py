@@ -26,10 +26,10 @@ class Unfit(Exception):
 def able(engine: Engine) -> Overlaying:
     """What this engine can do about overlays."""
     facts = engine.facts
+    if not facts.local:
+        return Overlaying("the engine is not on this machine", elsewhere=True)
     if not facts.is_podman:
         return Overlaying(f"{facts.name} has no overlay volumes")
-    if not facts.local:
-        return Overlaying("the engine is not on this machine")
     if not facts.rootless and os.geteuid() != 0:
         return Overlaying("only root can read the marks of an overlay that root's engine mounts")
     return Overlaying(_unfit.get(engine), "user" if facts.rootless else "trusted")
@@ -41,7 +41,7 @@ def check(engine: Engine, pid: int, contents: Contents) -> None:
         return
     kind, options = mounted(pid)
     reason = None
-    if kind != "overlay":
+    if kind != "overlay" or f"upperdir={contents.mount.upper}" not in options:
         reason = f"the engine mounts overlays through {kind or 'nothing we know'}"
     elif ("userxattr" in options) != (contents.layer.traits.marks == "user"):
         reason = "the engine's overlays have marks that cannot be read"

@@ -10,15 +10,18 @@ from pathlib import Path
 
 from podbot.engine import labels
 from podbot.engine.facts import Facts
-from podbot.engine.profiles import TOOLS, Profile
+from podbot.engine.profiles import TOOLS, Profile, Tmpfs
 from podbot.engine.specs import BindMount, ContainerSpec, Mount
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass, replace
 from podbot.sandbox.container import kit, place
 from podbot.sandbox.container.identity import Identity
 from podbot.sandbox.container.settings import WORKDIR, Settings
+from podbot.sandbox.limits import MIB
 
 KIND = "sandbox"
+REMOTE_BYTES = 256 * MIB
+"""What a workspace in memory may hold when nobody says otherwise."""
 NUMBERS_A_START = 1_000_000
 """How far apart the process numbers of one start and the next are."""
 
@@ -30,12 +33,16 @@ HOST_ONLY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is known when a container is planned. ``stream``: it is reached through the engine."""
+    """What is known when a container is planned.
+
+    ``workspace`` is none on an engine that does not see this machine's files. ``stream``: the guest
+    is reached through the engine.
+    """
 
     settings: Settings
     facts: Facts
     identity: Identity
-    workspace: Mount
+    workspace: Mount | None
     name: str
     door: Path
     stream: bool = False
@@ -45,19 +52,19 @@ class Draft:
 def spec(draft: Draft) -> ContainerSpec:
     """The container to create."""
     settings = draft.settings
-    mounts: list[Mount] = [
-        BindMount(str(kit.path()), kit.INSIDE, read_only=True),
-        draft.workspace,
-        *(BindMount(path, path) for path in _writable(settings)),
-    ]
-    line = "0 1"
+    mounts: list[Mount] = []
+    line = kit.command("0 1", kit.BOOT)
+    if draft.workspace is not None:
+        mounts = [BindMount(str(kit.path()), kit.INSIDE, read_only=True), draft.workspace]
+        mounts += [BindMount(path, path) for path in _writable(settings)]
+        line = kit.command("0 1")
     if not draft.stream:
-        mounts.insert(1, BindMount(str(draft.door), place.INSIDE, read_only=True))
-        line = f"{place.INSIDE}/{place.SOCKET}"
+        mounts.append(BindMount(str(draft.door), place.INSIDE, read_only=True))
+        line = kit.command(f"{place.INSIDE}/{place.SOCKET}")
     return ContainerSpec(
         image=settings.image,
         entrypoint=(),
-        command=tuple(kit.command(line)),
+        command=tuple(line),
         profile=profile(draft),
         labels={labels.KIND: KIND},
         mounts=tuple(mounts),
@@ -66,12 +73,18 @@ def spec(draft: Draft) -> ContainerSpec:
         runtime=settings.runtime,
         stdin=draft.stream,
         logs=False,
+        # Whatever becomes of us: when the guest has ended, the container is gone too.
+        auto_remove=True,
+        killed_at_once=True,
     )
 
 
 def profile(draft: Draft) -> Profile:
     """The profile for tools, narrowed to what was asked for."""
     settings, limits = draft.settings, draft.settings.limits
+    tmpfs = TOOLS.tmpfs
+    if draft.workspace is None:
+        tmpfs += (Tmpfs(WORKDIR, limits.disk or REMOTE_BYTES),)
     return replace(
         TOOLS,
         user=draft.identity.user,
@@ -81,20 +94,23 @@ def profile(draft: Draft) -> Profile:
         memory=limits.memory,
         pids=limits.pids,
         selinux="disable" if draft.selinux else "default",
+        tmpfs=tmpfs,
         # The guest is process 1 and reaps: one process less, none of which can be killed inside.
         init=False,
     )
 
 
-def config(settings: Settings, rlimits: dict[str, int], starts: int) -> dict[str, object]:
+def config(
+    settings: Settings, rlimits: dict[str, int], starts: int, rg: str | None
+) -> dict[str, object]:
     """The guest's first request; ``starts`` is how often this sandbox was started before."""
     return {
         "workdir": WORKDIR,
-        "root": "/",
+        "root": WORKDIR if settings.confined else "/",
         "env": environment(settings),
         "inherit": True,
         "python": settings.policy.python,
-        "rg": kit.ripgrep(),
+        "rg": rg,
         "rlimits": rlimits,
         "numbers_after": starts * NUMBERS_A_START,
     }

@@ -120,6 +120,9 @@ def _files(made: Made) -> Guarantee:
     if made.settings.workspace == "bind":
         by = f"nothing: {made.contents.folder} itself is changed at once"
         return Guarantee("files", False, by)
+    if made.contents.mount is None:
+        by = "a file system in memory where the engine is; gone with the container"
+        return Guarantee("files", True, by)
     if made.contents.layer is None:
         return Guarantee("files", True, "an empty folder of its own")
     if made.contents.copied is not None:

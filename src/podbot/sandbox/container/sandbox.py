@@ -106,6 +106,8 @@ class ContainerSandbox(Sandbox):
                     self._channel.close()
                     self._drop_pipes()
                 self._attach(self._launcher, launched)
+                if self._stay.to_send is not None:
+                    self.upload(self._stay.to_send, WORKDIR)
                 self._ready = True
             finally:
                 self._waking = None

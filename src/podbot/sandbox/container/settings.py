@@ -47,6 +47,7 @@ class ContainerOptions(TypedDict, total=False):
     lazy: bool
     restart: bool
     idle: float | None
+    confined: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Settings:
     - ``restart``: start again, over the same files, when the container was lost. The call that
       finds it lost still raises; the next one starts it.
     - ``idle``: stop the container after so many seconds without a call; the next call starts it.
+    - ``confined``: the file verbs stay below the workspace; commands see the image as ever.
     """
 
     target: Target | None = None
@@ -84,6 +86,7 @@ class Settings:
     lazy: bool = False
     restart: bool = True
     idle: float | None = None
+    confined: bool = False
 
     @classmethod
     def of(cls, target: Target | None, options: ContainerOptions) -> Settings:

@@ -18,7 +18,7 @@ from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, San
 from podbot.frozen import dataclass, replace
 from podbot.sandbox import wire
 from podbot.sandbox.channel import visible
-from podbot.sandbox.container import engines, identity, overlays, plan, report, workspace
+from podbot.sandbox.container import engines, identity, kit, overlays, plan, report, workspace
 from podbot.sandbox.container import target as targets
 from podbot.sandbox.container.identity import EngineKind, Identity
 from podbot.sandbox.container.place import Door, Place, Visitor
@@ -139,7 +139,7 @@ class Stay:
             guarantees=report.guarantees(made),
             end=self.end,
             connection=line.socket,
-            config=plan.config(self.settings, report.rlimits(made), self.starts - 1),
+            config=self._config(report.rlimits(made), self.starts - 1),
             died=self.reason,
             notes=report.notes(made),
             layer=contents.layer,
@@ -173,7 +173,7 @@ class Stay:
                 why = engines.why_stream(grounds.engine, running.runtime)
                 if why is not None:  # the engine's default, as it turns out
                     raise _SocketUselessError(why)
-                grounds.engine.containers.start(running.id)
+                _start(running, self.settings.image)
                 line, visitor = door.wait(READY_SECONDS, lambda: _look(running))
                 try:
                     running.hold(visitor.pid)
@@ -194,7 +194,7 @@ class Stay:
         try:
             stream = Stream(grounds.engine.containers.attach(running.id))
             try:
-                grounds.engine.containers.start(running.id)
+                _start(running, self.settings.image)
                 self._greet(stream)
             except BaseException:
                 stream.near.close()
@@ -209,9 +209,11 @@ class Stay:
 
     def _greet(self, stream: Stream) -> None:
         """See that a guest answers at the other end."""
-        first = {"id": 1, "op": "init", **plan.config(self.settings, {}, self.starts)}
+        first = {"id": 1, "op": "init", **self._config({}, self.starts)}
         stream.near.settimeout(READY_SECONDS)
         try:
+            if self._elsewhere:
+                stream.near.sendall(kit.sent())
             stream.near.sendall(wire.encode(first))
             head_size, payload = wire.HEADER.unpack(_exactly(stream.near, wire.HEADER.size))
             if head_size > wire.MAX_HEAD or payload:
@@ -220,6 +222,21 @@ class Stay:
         except (OSError, ValueError, GuestLostError) as error:
             said = visible(stream.said.strip())
             raise _no_guest(self.settings.image, said or str(error)) from None
+
+    def _config(self, rlimits: dict[str, int], starts: int) -> dict[str, object]:
+        rg = None if self._elsewhere else kit.ripgrep()
+        return plan.config(self.settings, rlimits, starts, rg)
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether the workspace is in another machine's memory."""
+        return self._grounds is not None and self._grounds.workspace.contents.mount is None
+
+    @property
+    def to_send(self) -> str | None:
+        """The folder whose files must be sent in, as they could not be mounted."""
+        grounds = self._grounds
+        return grounds.target.path if self._elsewhere and grounds and grounds.target else None
 
     def _created(self, grounds: Grounds, *, stream: bool) -> Running:
         draft = plan.Draft(
@@ -248,6 +265,8 @@ class Stay:
             )
         name = self.running.name if self.running is not None else "of this sandbox"
         again = "call again: it is started anew over the same files"
+        if self._elsewhere:
+            again = "call again: it is started anew; what was in its memory is gone"
         return GuestLostError(
             f"the container {name} ended while it was in use: it was killed or removed from "
             "outside, or ran out of memory",
@@ -264,11 +283,17 @@ class Stay:
         """Copy a target into the empty workspace of a container that runs already."""
         with self._lock:
             grounds = self._found()
-            if grounds.target is not None or grounds.workspace.layer is not None:
+            if grounds.target is not None:
                 raise SandboxError(
                     "this sandbox has a target already",
                     kind=Kind.INVALID,
                     remedy="open the pool without one, and name it with each claim",
+                )
+            if self._elsewhere:
+                raise SandboxError(
+                    "the engine is not on this machine: no folder can be put into its workspace",
+                    kind=Kind.UNSUPPORTED,
+                    remedy="upload() what it needs",
                 )
             target = targets.checked(given, self.settings.policy)
             grounds.workspace.fill(target, grounds.identity, self.settings.limits)
@@ -323,6 +348,17 @@ def _create(engine: Engine, spec: ContainerSpec) -> Created:
             raise
     engines.pull(engine, spec.image)
     return engine.containers.create(spec)
+
+
+def _start(running: Running, image: str) -> None:
+    try:
+        running.engine.containers.start(running.id)
+    except ContainerError as error:
+        said = error.message.lower()
+        lacks = "python3" in said and ("not found" in said or "no such file" in said)
+        if error.kind is Kind.START_FAILED and lacks:
+            raise _no_guest(image, "there is no python3 in it") from error
+        raise
 
 
 def _look(running: Running) -> None:

@@ -61,10 +61,14 @@ def checked(given: GivenTarget, policy: Policy) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Overlaying:
-    """What an engine can do about overlays: nothing, and why; or which marks it leaves."""
+    """What an engine can do about overlays: nothing, and why; or which marks it leaves.
+
+    ``elsewhere``: it does not see this machine's files at all.
+    """
 
     refused: str | None
     marks: str = "user"
+    elsewhere: bool = False
 
 
 def why_copied(target: Target, overlaying: Overlaying, squashed: bool) -> str | None:

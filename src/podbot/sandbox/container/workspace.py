@@ -32,10 +32,11 @@ from podbot.sandbox.overlay.layers import Layer, Traits
 class Contents:
     """What a workspace is: where it lies, how it is mounted, and why it is not an overlay.
 
-    ``lock`` is the layer's, and marks it as in use.
+    ``mount`` is none if it is in the memory of another machine. ``lock`` is the layer's, and marks
+    it as in use.
     """
 
-    mount: Mount
+    mount: Mount | None
     folder: Path
     layer: Layer | None = None
     lock: int = -1
@@ -98,6 +99,9 @@ def prepare(
     """Make the workspace that was asked for, and the sandbox's own folder."""
     place = Place()
     try:
+        if overlaying.elsewhere:
+            _check_elsewhere(settings, target)
+            return Contents(None, place.workspace), place
         if target is None:
             _own(place.workspace, identity)
             return Contents(BindMount(str(place.workspace), WORKDIR), place.workspace), place
@@ -115,6 +119,23 @@ def prepare(
     except BaseException:
         place.remove()
         raise
+
+
+def _check_elsewhere(settings: Settings, target: Target | None) -> None:
+    """On another machine nothing of this one can be mounted: a target is sent there, once."""
+    if settings.workspace == "bind" or settings.layer is not None or settings.policy.writable:
+        what = "a folder of this machine cannot be mounted"
+    elif target is not None and settings.workspace == "review":
+        what = "changes cannot be kept apart for review"
+    elif target is not None and any(map(os.path.lexists, target.hidden_inside)):
+        what = f"{target.path}, which holds what the policy hides, cannot be sent"
+    else:
+        return
+    raise LaunchError(
+        f"the engine is not on this machine: {what}",
+        kind=Kind.UNSUPPORTED,
+        remedy='use workspace="copy" and download() what you need, or an engine on this machine',
+    )
 
 
 def _bound(settings: Settings, target: Target, identity: Identity) -> Contents:
