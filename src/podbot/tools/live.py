@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,13 +30,12 @@ LOOKS = 3
 """How often a look is repeated while other calls change the same files."""
 
 
-class Used(Protocol):
-    """A workspace value: a frozen dataclass that tells when it was last used."""
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When a workspace was opened, and when a tool last used it."""
 
-    @property
-    def last_used_at(self) -> datetime:
-        """When a tool was last called."""
-        ...
+    started_at: datetime
+    last_used_at: datetime
 
 
 class Home(Protocol):
@@ -51,8 +50,8 @@ class Home(Protocol):
         """Open the sandbox; again, in the same place, after one was lost."""
         ...
 
-    def workspace(self, sandbox: Sandbox, now: datetime) -> Used:
-        """The value that tells the session of it."""
+    def workspace(self, sandbox: Sandbox, times: Times) -> object:
+        """The value that tells the session of it: a frozen dataclass."""
         ...
 
     def end(self) -> None:
@@ -72,7 +71,7 @@ class Surroundings:
 class Live:
     """A sandbox that is there when a tool needs it. Any thread may call."""
 
-    def __init__(self, home: Home, kind: type[Used], around: Surroundings):
+    def __init__(self, home: Home, kind: type, around: Surroundings):
         self._home = home
         self._kind = kind
         self._around = around
@@ -81,7 +80,7 @@ class Live:
         self._looking = threading.Lock()
         self._looks = 0
         self._sandbox: Sandbox | None = None
-        self._workspace: Used | None = None
+        self._started = around.clock()
         self._ended = False
         self._mirror = Mirror()
 
@@ -124,7 +123,6 @@ class Live:
         """
         context.check()
         sandbox = self.opened()
-        self._touch()
         thread = threading.get_ident()
         forget = context.cancellation.on_cancel(lambda: sandbox.cancel(thread))
         try:
@@ -137,6 +135,7 @@ class Live:
             raise told(error) from error
         finally:
             forget()
+            self._touch(sandbox)
         context.check()
 
     def seconds(self, context: ToolContext, most: float) -> float:
@@ -159,7 +158,7 @@ class Live:
         """After a call failed and its changes were taken back: tell of it again, and look."""
         sandbox = self._sandbox
         if sandbox is not None and not sandbox.closed:
-            self._touch()
+            self._touch(sandbox)
             self.look()
 
     def end(self) -> None:
@@ -182,7 +181,7 @@ class Live:
         around = self._around
         sandbox = self._home.open()
         try:
-            self._workspace = self._home.workspace(sandbox, around.clock())
+            self._started = around.clock()
             self._looked(sandbox)
         except BaseException:
             sandbox.close()
@@ -192,11 +191,11 @@ class Live:
         )
         return sandbox
 
-    def _touch(self) -> None:
+    def _touch(self, sandbox: Sandbox) -> None:
         """Every call counts as use of the workspace, also one whose changes are taken back."""
-        if self._workspace is not None:
-            used = replace(self._workspace, last_used_at=self._around.clock())  # type: ignore[type-var]  # a dataclass, as `Used` says
-            self._around.session.mutate(self._kind).dispatch(used)
+        times = Times(self._started, self._around.clock())
+        workspace = self._home.workspace(sandbox, times)
+        self._around.session.mutate(self._kind).dispatch(workspace)
 
     def _looked(self, sandbox: Sandbox) -> bool:
         """Look once; whether the slice is now as it was seen."""

@@ -22,6 +22,7 @@ from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
+from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
@@ -160,11 +161,13 @@ class _OverlayHome:
             targets, policy=self._policy, limits=self._limits, layer=layer, confined=True
         )
 
-    def workspace(self, sandbox: Sandbox, now: datetime) -> OverlayWorkspace:
+    def workspace(self, sandbox: Sandbox, times: Times) -> OverlayWorkspace:
         """What the session is told."""
         environment = tuple(sorted(self._given.environment.items()))
         layer_id = "" if self.layer is None else self.layer.id
-        return OverlayWorkspace(sandbox.workdir, WORKSPACE, layer_id, environment, now, now)
+        return OverlayWorkspace(
+            sandbox.workdir, WORKSPACE, layer_id, environment, times.started_at, times.last_used_at
+        )
 
     def end(self) -> None:
         """Throw the changes away, if that was asked for."""

@@ -38,7 +38,7 @@ from podbot.tools.files import (
     WriteFileParams,
 )
 from podbot.tools.filesystem import DeleteEntry, VirtualFileSystem, WriteFile
-from podbot.tools.live import Home, Live, Surroundings, Used
+from podbot.tools.live import Home, Live, Surroundings
 from podbot.tools.mounts import HostMount, HostPath, Mount
 from podbot.tools.reducers import (
     FilesSeen,
@@ -81,7 +81,7 @@ class Kindred:
     title: str
     text: str
     component: str
-    workspace: type[Used]
+    workspace: type
     commands: bool = True
     eval_characters: int | None = None
 
@@ -165,7 +165,7 @@ class WorkspaceSection(Section):
         self._finalizer()
 
 
-def _register(session: Session, workspace: type[Used], clock: Clock) -> None:
+def _register(session: Session, workspace: type, clock: Clock) -> None:
     session.mutate(workspace).register(workspace, replace_latest)
     files = session.mutate(VirtualFileSystem)
     files.register(WriteFile, make_write_reducer(clock))

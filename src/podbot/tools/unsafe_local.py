@@ -21,6 +21,7 @@ from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
+from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath, is_inside, normalize_host_root
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
@@ -155,10 +156,12 @@ class _LocalHome:
                 ) from error
         return hydration.hydrated(self._folder, self._given.mounts)
 
-    def workspace(self, sandbox: Sandbox, now: datetime) -> UnsafeLocalWorkspace:
+    def workspace(self, sandbox: Sandbox, times: Times) -> UnsafeLocalWorkspace:
         """What the session is told."""
         environment = tuple(sorted(self._given.environment.items()))
-        return UnsafeLocalWorkspace(sandbox.workdir, WORKSPACE, environment, now, now)
+        return UnsafeLocalWorkspace(
+            sandbox.workdir, WORKSPACE, environment, times.started_at, times.last_used_at
+        )
 
     def end(self) -> None:
         """Remove the folder with everything in it."""

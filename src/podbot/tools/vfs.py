@@ -20,6 +20,7 @@ from podbot.tools.filesystem import (
     WriteFile,
     WriteMode,
 )
+from podbot.tools.live import Times
 from podbot.tools.mounts import HostMount, normalize_host_root
 from podbot.tools.paths import WORKSPACE, VfsPath, normalize_string_path
 from podbot.tools.reducers import make_delete_reducer, make_write_reducer
@@ -91,6 +92,7 @@ class _MemoryHome:
         self._mounts = given.mounts
 
     def open(self) -> Sandbox:
+        """A sandbox that holds the mounts."""
         sandbox = MemorySandbox()
         try:
             hydration.send(self._mounts, sandbox)
@@ -99,8 +101,9 @@ class _MemoryHome:
             raise
         return sandbox
 
-    def workspace(self, sandbox: Sandbox, now: datetime) -> VfsWorkspace:
-        return VfsWorkspace(sandbox.workdir, now, now)
+    def workspace(self, sandbox: Sandbox, times: Times) -> VfsWorkspace:
+        """What the session is told."""
+        return VfsWorkspace(sandbox.workdir, times.started_at, times.last_used_at)
 
     def end(self) -> None:
         """Closing the sandbox dropped all there was."""
