@@ -164,7 +164,7 @@ def test_the_end_cleans_up_and_keeps_the_changes(how: str, project: Path) -> Non
     [entry] = [entry for entry in records.entries() if entry.targets == (str(project),)]
     assert entry.status == "ended"
     assert entry.record is not None and entry.layer is not None
-    assert entry.record.exit_status == status
+    assert entry.record.exit_status == 0  # both are how a server ends
     assert entry.record.command == ("podbot", "mcp", "--backend", "overlay")
     assert [change.path for change in capture(entry.layer).changes] == ["made.txt"]
     assert f"podbot changes show {entry.id}\n".encode() in client.errors
@@ -188,13 +188,23 @@ def test_a_server_that_is_killed_leaves_the_changes_and_no_process(project: Path
     assert [change.path for change in capture(entry.layer).changes] == ["made.txt"]
 
 
-def test_what_changed_nothing_leaves_nothing(project: Path, folder: Path) -> None:
-    with Bare("--name", "idle", cwd=project) as client:
+def test_options_are_kept_to_and_what_changed_nothing_leaves_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASSED", "on")
+    environment = ("--env", "PASSED", "--env", "SET=so", "--env", "ABSENT")
+    paths = ("--hide", "src", "--timeout", "1.5s", "--name", "idle")
+    command = long_command()
+    with Bare(*environment, *paths, cwd=project) as client:
         client.greet()
-        client.answer(client.call("ls"))
+        script = "echo $PASSED $SET; ls"
+        shown = client.answer(client.call("shell_execute", command=["sh", "-c", script]))
+        assert "\non so\nnotes.txt\n" in shown["result"]["content"][0]["text"]
+        client.answer(client.call("shell_execute", command=command))
+        assert not running(*command)
         assert client.hang_up() == 0
 
-    assert client.errors == b""
+    assert client.errors == b"podbot mcp: note: --env ABSENT: there is no such variable here\n"
     assert all(entry.name != "idle" for entry in records.entries())
     assert all(entry.targets != (str(project),) for entry in records.entries())
 
@@ -246,9 +256,16 @@ def test_without_the_sdk_the_extra_is_named(project: Path) -> None:
     assert "pip install 'podbot[mcp]'" in done.stderr
 
 
-def test_a_closed_stdin_is_said(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("closed", "status", "said"),
+    [("<&-", 2, "standard input or output is closed"), ("2>&-", 0, "")],
+)
+def test_streams_that_are_closed_are_no_surprise(
+    closed: str, status: int, said: str, project: Path
+) -> None:
     done = subprocess.run(
-        ["sh", "-c", 'exec "$@" <&-', "sh", *PODBOT, "mcp"],
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *PODBOT, "mcp", "--backend", "memory"],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         cwd=project,
@@ -256,5 +273,12 @@ def test_a_closed_stdin_is_said(project: Path) -> None:
         check=False,
     )
 
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+
+
+def test_a_time_that_makes_no_sense_is_refused(project: Path) -> None:
+    done = run("--timeout", "soon", cwd=project)
+
     assert (done.returncode, done.stdout) == (2, "")
-    assert "standard input or output is closed" in done.stderr
+    assert "'soon' is no time" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def said(place: Workspace, tool: str, **arguments: object) -> str:
     result = place.prompt.call(tool, arguments)
     assert result.success, result
     return result.render()
+
+
+def test_names_are_found_when_they_are_used() -> None:
+    import podbot.mcp
+
+    assert set(podbot.mcp.__all__) == set(podbot.mcp._LAZY)
+    assert all(getattr(podbot.mcp, name) is not None for name in podbot.mcp.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = podbot.mcp.nonsense  # type: ignore[attr-defined]  # that is the point
+
+
+def test_a_fault_in_an_import_of_ours_is_not_taken_for_a_missing_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import podbot.mcp
+
+    monkeypatch.delitem(vars(podbot.mcp), "Hints", raising=False)
+    monkeypatch.setitem(sys.modules, "podbot.mcp.annotations", None)
+    with pytest.raises(ImportError):
+        _ = podbot.mcp.Hints
 
 
 # Requests
@@ -189,6 +210,32 @@ def test_what_cannot_be_opened_raises_and_leaves_nothing(tmp_path: Path, gone: L
     assert caught.value.kind is Kind.TARGET_MISSING
 
 
+def test_an_engine_that_is_missing_is_said_at_once(
+    project: Path, gone: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "unix:///no/such.sock")
+
+    with pytest.raises(PodbotError, match=r"/no/such\.sock"):
+        serve(ServeRequest(backend="podman", target=project, image="mine"), gone)
+
+
+def test_a_fault_of_ours_is_in_the_record(
+    project: Path, gone: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(started: Started) -> None:
+        [entry] = [entry for entry in records.entries() if entry.targets == (str(project),)]
+        assert entry.layer is not None
+        (entry.layer.upper(0) / "made").write_text("text")
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError):
+        serve(ServeRequest(target=project, name="faulty"), gone, on_start=started)
+
+    record = records.find("faulty").record
+    assert record is not None
+    assert (record.exit_status, record.error) == (1, "RuntimeError: out of luck")
+
+
 def test_what_cannot_be_cleaned_up_is_told(gone: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     from podbot.tools.unsafe_local import UnsafeLocalSandboxSection
 
@@ -227,13 +274,29 @@ def test_a_sandbox_that_was_lost_before_it_changed_anything_has_one_record(proje
     with OverlaySandbox(project) as second:
         kept.follow(second)
         second.write("made", "text")
-        kept.ending(0)
+        kept.ending()
     assert second.layer is not None
 
     assert kept.ended() == second.layer.id
     assert [entry.id for entry in records.entries() if entry.name == "lost"] == [second.layer.id]
     layers.remove(second.layer.path)
     assert kept.ended() is None
+
+
+def test_a_copy_that_nobody_changed_goes_and_one_that_was_changed_stays(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podbot.sandbox.overlay.copying.needed", lambda targets: "for a test")
+    for change, stays in ((None, False), ("made", True)):
+        kept = Keeping(ServeRequest(target=project, name=f"copy {stays}"))
+        with OverlaySandbox(project) as sandbox:
+            kept.follow(sandbox)
+            if change is not None:
+                sandbox.write(change, "text")
+        assert sandbox.layer is not None and sandbox.layer.method == "copy"
+
+        assert (kept.ended() is not None) == stays
+        assert sandbox.layer.path.exists() == stays
 
 
 def test_a_name_that_is_taken_is_refused_before_anything_is_opened(
@@ -245,6 +308,6 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_opened(
 
 def test_a_server_without_an_overlay_has_no_record() -> None:
     kept = Keeping(ServeRequest(backend="memory"))
-    kept.ending(0)
+    kept.ending()
 
     assert kept.ended() is None

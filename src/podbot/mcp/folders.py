@@ -19,6 +19,7 @@ from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import texts
+from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.section import Kindred, WorkspaceConfig, WorkspaceSection
@@ -133,8 +134,8 @@ class _FolderHome:
         self._layer = sandbox.layer
         return sandbox
 
-    def workspace(self, sandbox: Sandbox, now: datetime) -> FolderWorkspace:
-        return FolderWorkspace(self._target, WORKSPACE, now, now)
+    def workspace(self, sandbox: Sandbox, times: Times) -> FolderWorkspace:
+        return FolderWorkspace(self._target, WORKSPACE, times.started_at, times.last_used_at)
 
     def end(self) -> None:
         """Nothing was made but the changes, which stay."""

@@ -2,7 +2,7 @@
 
 An overlay's layer stays by itself. This writes the record beside it, as `podbot run` does, so that
 `podbot changes` can say what it is and how it ended. A layer without changes goes, and its record
-with it. Nothing here touches a layer.
+with it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from podbot.changes import records
+from podbot.changes.capture import capture
 from podbot.changes.records import Record
-from podbot.errors import ChangesError
+from podbot.errors import ChangesError, PodbotError
 from podbot.frozen import replace
+from podbot.sandbox.overlay import layers
 
 if TYPE_CHECKING:
     from podbot.mcp.request import ServeRequest
@@ -59,10 +61,14 @@ class Keeping:
         if before is not None:
             _forget(before)
 
-    def ending(self, exit_status: int) -> None:
-        """The server ends; said before the sandbox closes, so that nobody sees it over and open."""
+    def ending(self, error: str | None = None) -> None:
+        """The server ends: as it should, by a hang-up or a signal, or by an ``error``.
+
+        Said before the sandbox closes, so that nobody sees a server that is over and says nothing.
+        """
         if self._record is not None:
-            self._record = replace(self._record, ended=time.time(), exit_status=exit_status)
+            status = 0 if error is None else 1
+            self._record = replace(self._record, ended=time.time(), exit_status=status, error=error)
             with suppress(ChangesError):  # a full disk; the layer is listed all the same
                 records.write(self._record)
 
@@ -74,10 +80,15 @@ class Keeping:
 
 
 def _forget(record: Record) -> bool:
-    """Remove the record of a layer that is gone; whether it is."""
-    from podbot.sandbox.overlay import layers
-
-    if layers.get(record.id) is not None:
+    """Remove the record of a layer that holds no changes; whether it was one."""
+    layer = layers.get(record.id)
+    if layer is not None and layer.method != "overlay":
+        with suppress(PodbotError):  # whoever reviews it will be told
+            # A copy of the target is never empty, so nobody has looked yet.
+            if not capture(layer).changes:
+                layer.discard()
+                layer = None
+    if layer is not None:
         return False
     with suppress(ChangesError):
         records.remove(record.id)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from podbot.mcp.line import Line
     from podbot.mcp.request import ServeRequest
+    from podbot.prompt.prompt import Prompt
     from podbot.sandbox.sandbox import Sandbox
 
 TOLD_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -67,8 +68,7 @@ def serve(
     with _signals_end_it():
         kept = Keeping(request)
         place = workspace(request)
-        problem: str | None = None
-        status = 1
+        error: str | None = None
         try:
             sandbox = place.section.open()
             kept.follow(sandbox)
@@ -83,19 +83,24 @@ def serve(
             )
             with ToolServer(place.prompt, serving=serving) as server:
                 number = asyncio.run(_until_told(server, line))
-            status = 0 if number is None else 128 + number
-        except SystemExit as told:
-            status = told.code if isinstance(told.code, int) else 1
+        except Exception as fault:
+            error = f"{type(fault).__name__}: {fault}"
             raise
         finally:
             _no_more_signals()
-            kept.ending(status)
-            try:
-                place.prompt.close()
-            except PodbotError as error:
-                problem = str(error)
+            kept.ending(error)
+            problem = _closed(place.prompt)
             changes = kept.ended()
-    return Served(status, changes, problem)
+    return Served(0 if number is None else 128 + number, changes, problem)
+
+
+def _closed(prompt: Prompt) -> str | None:
+    """Close it; what could not be cleaned up."""
+    try:
+        prompt.close()
+    except PodbotError as error:
+        return str(error)
+    return None
 
 
 async def _until_told(server: ToolServer, line: Line) -> int | None:

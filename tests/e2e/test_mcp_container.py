@@ -1,0 +1,77 @@
+"""`podbot mcp --backend podman`: the SDK's own client drives every tool in a container."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from services import Service
+
+from podbot.changes import records
+from podbot.changes.capture import capture
+from podbot.sandbox.overlay import layers
+
+pytestmark = [pytest.mark.e2e, pytest.mark.podman]
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as name:
+        place = Path(name).resolve()
+        monkeypatch.setenv("PODBOT_LAYERS", str(place / "layers"))
+        monkeypatch.setenv("PODBOT_STATE", str(place / "state"))
+        (place / "project").mkdir()
+        (place / "project" / "notes.txt").write_text("first\nsecond\n")
+        yield place / "project"
+        layers.remove(place / "layers")
+
+
+@pytest.mark.engines("rootful", "rootless", "docker")
+def test_every_tool_works_in_a_container_and_the_changes_are_kept(
+    service: Service, project: Path
+) -> None:
+    asyncio.run(drive(service, project))
+
+    [entry] = records.entries()
+    assert entry.status == "ended"
+    assert entry.record is not None and entry.record.backend == "container"
+    assert entry.layer is not None
+    changed = {change.path: change.kind for change in capture(entry.layer).changes}
+    assert set(changed) == {"notes.txt", "made", "made/one.txt"}
+    assert (project / "notes.txt").read_text() == "first\nsecond\n"
+    assert service.containers("label=podbot.owner") == []
+
+
+async def drive(service: Service, project: Path) -> None:
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "podbot", "mcp", "--backend", "podman", "--image", service.image],
+        cwd=project,
+        env={**os.environ},
+    )
+    async with Client(stdio_client(parameters)) as client:
+
+        async def said(tool: str, /, **arguments: object) -> str:
+            result = await client.call_tool(tool, arguments)
+            assert not result.is_error, result
+            return result.content[0].text  # type: ignore[union-attr]  # all of these are text
+
+        assert "in a container" in (client.instructions or "")
+        assert "notes.txt" in await said("ls")
+        assert "   2 | second" in await said("read_file", file_path="/workspace/notes.txt")
+        await said("write_file", file_path="made/one.txt", content="one\n")
+        await said("edit_file", file_path="notes.txt", old_string="first", new_string="1st")
+        assert "made/one.txt" in await said("glob", pattern="**/*.txt")
+        assert "notes.txt:1:1st" in await said("grep", pattern="1.t")
+        assert "1st\nsecond\n/workspace\n" in await said(
+            "shell_execute", command=["sh", "-c", "cat notes.txt; pwd; touch gone"]
+        )
+        assert "value: 42" in await said("evaluate_python", code="6 * 7")
+        await said("rm", path="gone")
