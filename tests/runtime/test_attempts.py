@@ -268,7 +268,7 @@ def test_an_undo_that_comes_after_the_end_finds_nothing(session: Session) -> Non
     """As when a reducer asked for it, and its turn came late."""
     with session.attempt() as attempt:
         session.mutate(Note).dispatch(Note("a"))
-    session._store._take_back(attempt)
+    session._store.take_back(attempt)
 
     assert texts(session) == "a"
 

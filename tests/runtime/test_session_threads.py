@@ -5,11 +5,15 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
 
 import pytest
 from session_values import AddStep, Note, Plan, Result
 
+from podbot.runtime import events
 from podbot.runtime.events import InProcessEventBus, ToolInvoked
 from podbot.runtime.session import ReducerContext, Session, Slice, upsert_by
 from podbot.runtime.session.slices import CHUNK
@@ -150,6 +154,85 @@ def test_children_of_many_threads_are_all_there(session: Session, bus: InProcess
     together(lambda number: [Session(bus=bus, parent=session) for _ in range(5)] and None)
 
     assert len(session.children) == THREADS * 5
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_finalizer_may_use_the_session_wherever_the_collector_strikes(undo: bool) -> None:
+    """It is made to strike at every line. A lock that its own thread waits for would hang here.
+
+    Three times at each line: what it puts off is done by lines at which it would strike again.
+    """
+    session = Session(bus=(bus := InProcessEventBus()))
+    session.mutate(AddStep).register(AddStep, lambda values, event, context: values.appended(event))
+    home = str(Path(events.__file__).parent)
+    struck: Counter[tuple[str, int]] = Counter()
+
+    def strike(frame: FrameType, event: str, argument: object) -> object:
+        place = frame.f_code.co_filename, frame.f_lineno
+        if not place[0].startswith(home):
+            return None
+        if event == "line" and struck[place] < 3:
+            struck[place] += 1
+            session.mutate(AddStep).dispatch(AddStep("x"))
+            Session(bus=bus).close()
+        return strike
+
+    def work(number: int) -> None:
+        before = sys.gettrace()
+        sys.settrace(strike)  # type: ignore[arg-type]
+        try:
+            for count in range(3):
+                with session.attempt() as attempt, session.attempt():
+                    session.mutate(Note).dispatch(Note("x", count))
+                    if undo:
+                        attempt.undo()
+                session.mutate(Note).dispatch(Note("y", count))
+                bus.publish(ToolInvoked("ns", "key", "t", None, Result("")))
+                Session(bus=bus, parent=session).close()
+        finally:
+            sys.settrace(before)
+
+    together(work, 1)
+
+    assert len(struck) > 100
+    assert undo or len(session.query(AddStep).all()) == struck.total()  # none is lost
+    assert "".join(note.text for note in session.query(Note).all()) == ("yyy" if undo else "xyxyxy")
+    assert len(session.query(ToolInvoked).all()) == 3
+    assert not session._store._journal._entries
+
+
+def struck_once(at: int) -> tuple[Session, int]:
+    """A session after a dispatch that another one interrupted at one line; how many there were."""
+    session = Session(bus=InProcessEventBus())
+    home = str(Path(events.__file__).parent)
+    lines = 0
+
+    def strike(frame: FrameType, event: str, argument: object) -> object:
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(home):
+            return None
+        lines += event == "line"
+        if event == "line" and lines == at:
+            session.mutate(AddStep).dispatch(AddStep("x"))
+        return strike
+
+    before = sys.gettrace()
+    sys.settrace(strike)  # type: ignore[arg-type]
+    try:
+        session.mutate(Note).dispatch(Note("x"))
+    finally:
+        sys.settrace(before)
+    return session, lines
+
+
+def test_what_a_finalizer_asked_for_is_done_when_the_interrupted_change_is() -> None:
+    _, lines = struck_once(0)
+    assert lines > 50
+
+    for at in range(1, lines + 1):
+        session, _ = struck_once(at)
+        assert session.query(Note).all() == (Note("x"),)
+        assert session.query(AddStep).all() == (AddStep("x"),)
 
 
 # It stays linear: what one call costs does not grow with what is there. Counted, not timed.

@@ -9,7 +9,7 @@ or query. Nothing here knows prompts or tools: a tool's result is any `ToolOutco
 from __future__ import annotations
 
 import os
-import threading
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar, cast, runtime_checkable
@@ -162,36 +162,28 @@ class InProcessEventBus:
     """An `EventBus` within one process; any thread may use it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # The tuples are replaced, never changed: whoever publishes goes through the one it found.
-        self._handlers: dict[type, tuple[Handler[object], ...]] = {}
+        # Appending, removing and copying a list are each one step for other threads, and for a
+        # session that is collected in the middle of a line here; a lock would make that one hang.
+        self._handlers: defaultdict[type, list[Handler[object]]] = defaultdict(list)
 
     def subscribe(self, event_type: type[E], handler: Handler[E]) -> None:
         """Call ``handler`` with each event of exactly this type, from now on."""
-        added = cast("Handler[object]", handler)
-        with self._lock:
-            self._handlers[event_type] = (*self._handlers.get(event_type, ()), added)
+        self._handlers[event_type].append(cast("Handler[object]", handler))
 
     def unsubscribe(self, event_type: type[E], handler: Handler[E]) -> bool:
         """Stop it. False if it had not subscribed. A publish under way may still call it once."""
-        with self._lock:
-            handlers = list(self._handlers.get(event_type, ()))
-            try:
-                handlers.remove(cast("Handler[object]", handler))
-            except ValueError:
-                return False
-            if handlers:
-                self._handlers[event_type] = tuple(handlers)
-            else:
-                del self._handlers[event_type]
-            return True
+        try:
+            self._handlers[event_type].remove(cast("Handler[object]", handler))
+        except ValueError:
+            return False
+        return True
 
     def publish(self, event: object) -> PublishResult:
         """Tell all who subscribed to the event's type; return when all have been called.
 
         What a handler publishes meanwhile is told at once, before the next handler is called.
         """
-        handlers = self._handlers.get(type(event), ())
+        handlers = tuple(self._handlers.get(type(event), ()))
         failures: list[HandlerFailure] = []
         for handler in handlers:
             try:

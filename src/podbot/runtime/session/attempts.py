@@ -3,14 +3,13 @@
 Other threads may change the same slices while a call is under way, so going back to how all was
 before would lose their work. Instead each change is noted while an attempt is open. Undoing one
 goes back to before its own first change of a slice and does again what the others did since.
-Nothing here runs without the store's turn, except opening and closing.
+Nothing here has a lock: the journal is used within the store's turns alone.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar, Token
 from itertools import islice
 from types import TracebackType
@@ -20,6 +19,7 @@ from podbot.errors import Kind, SessionError
 
 if TYPE_CHECKING:
     from podbot.runtime.session.slices import Slice
+    from podbot.runtime.session.store import Store
 
 _innermost: ContextVar[Attempt | None] = ContextVar("podbot_attempt", default=None)
 
@@ -39,13 +39,12 @@ class Attempt:
     An exception that leaves the block undoes it.
     """
 
-    __slots__ = ("_journal", "_outer", "_over", "_takes_back", "_token", "_touched")
+    __slots__ = ("_outer", "_over", "_store", "_token", "_touched")
 
-    def __init__(self, journal: Journal, takes_back: Callable[[Attempt], None]):
-        self._journal = journal
+    def __init__(self, store: Store):
+        self._store = store
         self._touched = False
         self._over = False
-        self._takes_back = takes_back
         self._outer: Attempt | None = None
         self._token: Token[Attempt | None] | None = None
 
@@ -58,7 +57,7 @@ class Attempt:
                 remedy="call undo() inside its with block, or keep a snapshot to roll back to",
             )
         if self._touched:
-            self._takes_back(self)
+            self._store.take_back(self)
 
     def _is_within(self, other: Attempt) -> bool:
         """Whether this is the other attempt or part of it."""
@@ -68,8 +67,8 @@ class Attempt:
         if self._token is not None:
             raise SessionError("an attempt can be entered once", remedy="ask for another one")
         self._outer = _innermost.get()
+        self._store.open(self)
         self._token = _innermost.set(self)
-        self._journal.open(self)
         return self
 
     def __exit__(
@@ -83,8 +82,8 @@ class Attempt:
                 self.undo()
         finally:
             self._over = True
-            self._journal.close(self)
             _innermost.reset(cast("Token[Attempt | None]", self._token))
+            self._store.close(self)
 
     def _outwards(self) -> Iterator[Attempt]:
         each: Attempt | None = self
@@ -98,12 +97,12 @@ class Attempt:
             each._touched = True
 
 
-def current(journal: Journal) -> Attempt | None:
-    """The innermost attempt on this journal that the calling thread or task is in."""
+def current(store: Store) -> Attempt | None:
+    """The innermost attempt on this store that the calling thread or task is in."""
     innermost = _innermost.get()
     if innermost is None:
         return None
-    mine = (each for each in innermost._outwards() if each._journal is journal and not each._over)
+    mine = (each for each in innermost._outwards() if each._store is store and not each._over)
     return next(mine, None)
 
 
@@ -121,53 +120,42 @@ class Journal:
     """Every change since the oldest open attempt began."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._entries: deque[_Entry] = deque()
         self._dropped = 0
         self._starts: dict[Attempt, int] = {}
 
     def open(self, attempt: Attempt) -> None:
         """Note changes from now on."""
-        with self._lock:
-            self._starts[attempt] = self._dropped + len(self._entries)
+        self._starts[attempt] = self._dropped + len(self._entries)
 
     def close(self, attempt: Attempt) -> None:
         """Forget what no open attempt needs."""
-        with self._lock:
-            del self._starts[attempt]
-            # The oldest is the first: starts only grow, and dicts keep their order.
-            oldest = next(iter(self._starts.values()), None)
-            if oldest is None:
-                self._dropped += len(self._entries)
-                self._entries.clear()
-                return
-            while self._dropped < oldest:
-                self._entries.popleft()
-                self._dropped += 1
+        del self._starts[attempt]
+        # The oldest is the first: starts only grow, and dicts keep their order.
+        oldest = next(iter(self._starts.values()), self._dropped + len(self._entries))
+        while self._dropped < oldest:
+            self._entries.popleft()
+            self._dropped += 1
 
     def note(self, attempt: Attempt | None, made: Iterable[tuple[Slice[object], Change]]) -> None:
         """Changes were made, each to a slice as given."""
-        with self._lock:
-            if not self._starts:
-                return
-            self._entries.extend(_Entry(attempt, before, change) for before, change in made)
+        if not self._starts:
+            return
+        self._entries.extend(_Entry(attempt, before, change) for before, change in made)
         if attempt is not None:
             attempt._noted()
 
     def without(self, attempt: Attempt) -> dict[type, Slice[object]]:
         """The slices that an attempt changed, as they would be without it."""
-        with self._lock:
-            start = self._starts.get(attempt)
-            if start is None:
-                return {}  # closed meanwhile
-            entries = list(islice(self._entries, start - self._dropped, None))
         slices: dict[type, Slice[object]] = {}
-        for entry in entries:
+        start = self._starts.get(attempt)
+        if start is None:
+            return slices  # closed meanwhile
+        for entry in islice(self._entries, start - self._dropped, None):
             change = entry.change
             if change is None:
                 continue
-            mine = entry.attempt is not None and entry.attempt._is_within(attempt)
-            if mine:
+            if entry.attempt is not None and entry.attempt._is_within(attempt):
                 slices.setdefault(change.slice_type, entry.before)
                 entry.change = None
             elif change.slice_type in slices:

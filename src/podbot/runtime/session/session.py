@@ -63,7 +63,7 @@ class Session:
         self.clock: Clock = clock or _utc_now
         self.created_at = self.clock()
         self._children: tuple[Session, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may come in between
         self._store = Store()
         # Which reducers an event runs. Replaced, never changed, so dispatching needs no lock.
         self._routes: Mapping[type, Mapping[type, Reducer[object, object]]] = {}

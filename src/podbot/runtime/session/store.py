@@ -2,8 +2,9 @@
 
 The state is a mapping that is replaced, never changed, so whoever reads needs no lock and sees an
 event either wholly or not at all. Changes take turns. A change that is asked for from within a
-reducer is put off until the present one is done, and nobody inside a reducer ever waits for
-another session's turn; so no arrangement of reducers, sessions and threads can deadlock.
+reducer is put off until the present one is done, and nobody inside a reducer ever waits for a
+turn. So no arrangement of reducers, sessions, threads and finalizers can deadlock, unless a reducer
+itself waits for another thread.
 """
 
 from __future__ import annotations
@@ -65,14 +66,23 @@ class Store:
                 "a reducer cannot make an attempt",
                 remedy="return the new values, or raise: then the slice stays as it was",
             )
-        return Attempt(self._journal, self._take_back)
+        return Attempt(self)
+
+    def open(self, attempt: Attempt) -> None:
+        """Note changes from now on, so that this attempt can be taken back."""
+        self._in_turn(lambda: self._journal.open(attempt))
+
+    def take_back(self, attempt: Attempt) -> None:
+        """Take back what an open attempt has changed."""
+        self._in_turn(lambda: self._show(self._journal.without(attempt)))
+
+    def close(self, attempt: Attempt) -> None:
+        """This attempt will not be taken back any more."""
+        self._in_turn(lambda: self._journal.close(attempt))
 
     def _attempt(self) -> Attempt | None:
         # A reducer works for the one who dispatched, whichever thread runs it.
-        return _turn.attempt if _turn.store is self else current(self._journal)
-
-    def _take_back(self, attempt: Attempt) -> None:
-        self._in_turn(lambda: self._show(self._journal.without(attempt)))
+        return _turn.attempt if _turn.store is self else current(self)
 
     def _apply(self, changes: tuple[Change, ...], attempt: Attempt | None) -> None:
         _turn.attempt = attempt
@@ -90,25 +100,30 @@ class Store:
         self.state = MappingProxyType({**self.state, **changed})
 
     def _in_turn(self, work: Callable[[], None]) -> None:
-        if _turn.store is None:
-            with self._lock:
-                self._take_turn(work)
-        else:
-            self._put_off.append(work)
-        # Something may have been put off just before a turn ended. Whoever has the turn now looks
-        # again after it, so nothing stays behind.
-        while self._put_off and self._lock.acquire(blocking=False):
-            try:
-                self._take_turn(self._put_off.popleft())
-            finally:
-                self._lock.release()
-
-    def _take_turn(self, work: Callable[[], None]) -> None:
         outer = _turn.store, _turn.attempt
-        _turn.store = self
         try:
-            work()
+            if outer[0] is None:
+                # Said before the lock is taken: what interrupts this thread from now on (a
+                # finalizer, a signal handler) must not wait for a lock that it has itself.
+                _turn.store = self
+                with self._lock:
+                    work()
+                    self._catch_up()
+            else:
+                self._put_off.append(work)
+            # Something may have been put off just before a turn ended. Whoever has the turn now
+            # looks again after it, so nothing stays behind.
             while self._put_off:
-                self._put_off.popleft()()
+                _turn.store = self
+                if not self._lock.acquire(blocking=False):
+                    break
+                try:
+                    self._catch_up()
+                finally:
+                    self._lock.release()
         finally:
             _turn.store, _turn.attempt = outer
+
+    def _catch_up(self) -> None:
+        while self._put_off:
+            self._put_off.popleft()()
