@@ -42,6 +42,13 @@ if TYPE_CHECKING:
         OverlayWorkspace,
     )
     from podbot.tools.paths import VfsPath, normalize_string_path
+    from podbot.tools.podman import (
+        PodmanSandboxConfig,
+        PodmanSandboxSection,
+        PodmanShellParams,
+        PodmanShellResult,
+        PodmanWorkspace,
+    )
     from podbot.tools.reducers import make_delete_reducer, make_write_reducer
     from podbot.tools.section import WorkspaceConfig, WorkspaceSection
     from podbot.tools.shell import ShellParams, ShellResult
@@ -66,6 +73,10 @@ _HOMES = {
     "podbot.tools.mounts": "HostMount normalize_host_root",
     "podbot.tools.overlay": "OverlaySandboxConfig OverlaySandboxSection OverlayWorkspace",
     "podbot.tools.paths": "VfsPath normalize_string_path",
+    "podbot.tools.podman": (
+        "PodmanSandboxConfig PodmanSandboxSection PodmanShellParams PodmanShellResult "
+        "PodmanWorkspace"
+    ),
     "podbot.tools.reducers": "make_delete_reducer make_write_reducer",
     "podbot.tools.section": "WorkspaceConfig WorkspaceSection",
     "podbot.tools.shell": "ShellParams ShellResult",
@@ -97,6 +108,11 @@ __all__ = [
     "OverlaySandboxConfig",
     "OverlaySandboxSection",
     "OverlayWorkspace",
+    "PodmanSandboxConfig",
+    "PodmanSandboxSection",
+    "PodmanShellParams",
+    "PodmanShellResult",
+    "PodmanWorkspace",
     "ReadFileParams",
     "ReadFileResult",
     "RemoveParams",

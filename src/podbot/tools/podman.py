@@ -215,7 +215,7 @@ class _ContainerHome:
 def _check_ready(sandbox: Sandbox) -> None:
     """See that the workspace is there, inside."""
     try:
-        if sandbox.stat(WORKSPACE).is_dir:
+        if sandbox.stat(".").is_dir:
             return
         reason = "it is no folder"
     except SandboxError as error:
