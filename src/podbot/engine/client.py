@@ -186,28 +186,21 @@ class Client:
                 subject=call.purpose.subject,
             )
         request = self._request(call, headers or call.headers)
-        wire = self._take_idle()
-        if wire is not None:
+        # An engine may close a connection at the very moment it is used, or end while it is called.
+        # Only what changes nothing is tried once more: the first try may have arrived.
+        tries = 2 if call.method in ("GET", "HEAD") else 1
+        while True:
+            tries -= 1
+            wire = self._take_idle() or Wire(self._dialer.dial(call.seconds))
             try:
                 return wire, self._attempt(wire, request, call.seconds)
             except (OSError, ProtocolError) as error:
                 wire.close()
-                # An engine may close an idle connection at the very moment it is used again.
-                # Only what changes nothing is tried once more: the first try may have arrived.
-                if call.method not in ("GET", "HEAD") or not isinstance(error, ConnectionError):
+                if tries == 0 or not isinstance(error, ConnectionError):
                     raise self._lost(call, error) from error
             except BaseException:
                 wire.close()
                 raise
-        wire = Wire(self._dialer.dial(call.seconds))
-        try:
-            return wire, self._attempt(wire, request, call.seconds)
-        except (OSError, ProtocolError) as error:
-            wire.close()
-            raise self._lost(call, error) from error
-        except BaseException:
-            wire.close()
-            raise
 
     def _request(self, call: Call, headers: Mapping[str, str]) -> Request:
         body = call.body

@@ -35,7 +35,7 @@ class ProtocolError(Exception):
     """The other side does not speak HTTP as it should."""
 
 
-class HungUpError(OSError):
+class HungUpError(ConnectionError):
     """The other side closed the connection before it had answered."""
 
 

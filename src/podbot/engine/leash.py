@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 END_SECONDS = 5.0
+LINGER_SECONDS = 1.0
 PREFIX = "podbot-engine-"
 LONGEST_SOCKET = 100  # the kernel's limit is 108, with a name and a NUL
 
@@ -25,6 +27,7 @@ _SCRIPT = """\
 exec 3<&0 </dev/null
 "$@" 3<&- &
 program=$!
+exec 2>/dev/null
 { trap '' TERM; read -r _ <&3; kill -TERM 0; } &
 watcher=$!
 exec 3<&-
@@ -34,6 +37,7 @@ status=$?
 kill -TERM 0
 wait "$program"
 kill -KILL "$watcher"
+wait "$watcher"
 exit "$status"
 """
 
@@ -60,6 +64,12 @@ class Leashed:
         """Whether it still runs."""
         return self._shell.poll() is None
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it is over, or will be very soon."""
+        with suppress(subprocess.TimeoutExpired):
+            self._shell.wait(seconds)
+        return not self.alive
+
     @property
     def pid(self) -> int:
         """The process id of the shell that holds it."""
@@ -83,8 +93,9 @@ class Leashed:
         except subprocess.TimeoutExpired:
             os.killpg(self._shell.pid, signal.SIGKILL)  # nobody else is in that group
             self._shell.wait()
-        # What is not the shell's own child may need a moment longer.
-        deadline = time.monotonic() + END_SECONDS
+        # What is not the shell's own child may need a moment longer. Not a long one: it was told,
+        # and if nobody buries it there is no telling that it is dead.
+        deadline = time.monotonic() + LINGER_SECONDS
         with suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < deadline:
                 os.killpg(self._shell.pid, 0)
@@ -153,6 +164,12 @@ def _remove(folder: str) -> None:
             os.unlink(os.path.join(folder, name))
     with suppress(OSError):
         os.rmdir(folder)
+
+
+def listens(path: str) -> bool:
+    """Whether somebody accepts connections at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        return sock.connect_ex(path) == 0
 
 
 def _lock(fd: int) -> bool:

@@ -14,11 +14,12 @@ import time
 from collections.abc import Mapping
 
 from podbot.engine.dialing import SocketDialer
-from podbot.engine.leash import Leashed, PrivateFolder
+from podbot.engine.leash import Leashed, PrivateFolder, listens
 from podbot.errors import ContainerError, Kind
 
 IDLE_SECONDS = 300
 START_SECONDS = 30.0
+NOTICE_SECONDS = 1.0
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -34,26 +35,23 @@ class Service:
         self.users = 0
         self.path = self._folder.place("engine.sock")
 
-    @property
-    def pid(self) -> int | None:
-        """The process that holds it, while it runs."""
-        return self._running.pid if self._running is not None and self._running.alive else None
-
     def dial(self, seconds: float | None) -> socket.socket:
         """A connection to it; started first if it does not run."""
-        with self._lock:
-            if self.pid is None:
-                self._start()
+        running = self._ensure()
         try:
             return SocketDialer(self.path).dial(seconds)
         except ContainerError:
-            if self.pid is not None:
+            # It may have ended, idle or killed, between the look and the call.
+            if not running.ends_within(NOTICE_SECONDS):
                 raise
-        # It ended, idle, between the look and the call.
-        with self._lock:
-            if self.pid is None:
-                self._start()
+        self._ensure()
         return SocketDialer(self.path).dial(seconds)
+
+    def _ensure(self) -> Leashed:
+        with self._lock:
+            if self._running is None or not self._running.alive:
+                self._running = self._start()
+            return self._running
 
     def stop(self) -> None:
         """End it, and remove its folder."""
@@ -67,7 +65,7 @@ class Service:
             self._running.forget()
         self._folder.forget()
 
-    def _start(self) -> None:
+    def _start(self) -> Leashed:
         if self._running is not None:
             self._running.end()
         if os.path.exists(self.path):
@@ -79,25 +77,20 @@ class Service:
             f"--time={IDLE_SECONDS}",
             f"unix://{self.path}",
         ]
-        self._running = Leashed(argv, self._environment, self._folder.place("log"))
+        starting = Leashed(argv, self._environment, self._folder.place("log"))
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._running.alive:
-            if _listens(self.path):
-                return
+        while time.monotonic() < deadline and starting.alive:
+            if listens(self.path):
+                return starting
             time.sleep(0.005)
-        said = self._running.said()
-        self._running.end()
+        said = starting.said()
+        starting.end()
         raise ContainerError(
             f"{self._podman} did not start a service: {said or 'it took too long'}",
             kind=Kind.CONNECTION_FAILED,
             remedy="run `podman info` and mend what it complains of",
             subject=self._podman,
         )
-
-
-def _listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        return sock.connect_ex(path) == 0
 
 
 class ServiceDialer:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from podbot.engine.dialing import SocketDialer
 from podbot.engine.endpoints import Endpoint
-from podbot.engine.leash import Leashed, PrivateFolder
+from podbot.engine.leash import Leashed, PrivateFolder, listens
 from podbot.errors import ContainerError, Kind
 
 START_SECONDS = 30.0
@@ -83,9 +83,9 @@ class TunnelDialer:
         log = self._folder.place("log")
         self._running = Leashed(command(self._endpoint, path), self._environment, log)
         deadline = time.monotonic() + START_SECONDS
-        # ssh binds the socket once it is let in.
+        # ssh opens the socket once it is let in.
         while time.monotonic() < deadline and self._running.alive:
-            if os.path.exists(path):
+            if listens(path):
                 return
             time.sleep(0.01)
         said = self._running.said()
