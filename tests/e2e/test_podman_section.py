@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import os
+import subprocess
 import sys
+import textwrap
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +18,15 @@ from services import Service
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 pytest.register_assert_rewrite("section_behaviour")
 
-from section_behaviour import CommandToolBehaviour, Place  # noqa: E402 - found by the line above
+from section_behaviour import (  # noqa: E402 - found by the line above
+    CommandToolBehaviour,
+    Place,
+    wait_for,
+)
 
+from podbot.prompt import Prompt  # noqa: E402 - likewise
+from podbot.prompt.builtins.podman import PodmanShellSection  # noqa: E402 - likewise
+from podbot.runtime.events import InProcessEventBus  # noqa: E402 - likewise
 from podbot.runtime.session import Session  # noqa: E402 - likewise
 from podbot.tools.podman import (  # noqa: E402 - likewise
     PodmanSandboxConfig,
@@ -34,3 +47,164 @@ class TestPodman(CommandToolBehaviour):
     def make_section(self, session: Session, **config: Any) -> PodmanSandboxSection:
         chosen = PodmanSandboxConfig(image=self.service.image, **config)
         return PodmanSandboxSection(session=session, config=chosen)
+
+    # What only a container can show
+
+    def test_the_container_is_as_the_contract_says(self, place: Place) -> None:
+        place.ok("ls")
+        name = f"wink-{place.session.session_id}"
+        assert place.workspace.container_name == name
+        (shown,) = json.loads(self.service.cli("inspect", name))
+        assert shown["Id"] == place.workspace.container_id
+        host = shown["HostConfig"]
+        assert host["NetworkMode"] == "none"
+        assert host["ReadonlyRootfs"] and not host["Privileged"]
+        assert host["Memory"] == host["MemorySwap"] == 1024**3
+        assert (host["CpuPeriod"], host["CpuQuota"]) == (100_000, 100_000) or host[
+            "NanoCpus"
+        ] == 10**9
+        assert host["PidsLimit"] > 0
+        assert not shown["EffectiveCaps"]
+        assert any("no-new-privileges" in option for option in host["SecurityOpt"])
+        assert any(label.startswith("podbot") for label in shown["Config"]["Labels"])
+        (mount,) = [each for each in shown["Mounts"] if each["Destination"] == "/workspace"]
+        assert mount["Source"] == place.workspace.overlay_path
+
+    def test_inside_nobody_is_root_and_the_workspace_is_theirs(self, place: Place) -> None:
+        done = place.shell(
+            "id -u; stat -c %u /workspace; touch /etc/x; grep CapEff /proc/self/status"
+        )
+        user, owner, capabilities = done.stdout.split("\n")[:3]
+        assert user == owner == "65534"
+        assert "Read-only file system" in done.stderr
+        assert capabilities.split()[1].strip("0") == ""
+        assert (Path(place.workspace.overlay_path)).stat().st_uid in (65534, os.getuid())
+
+    def test_there_is_no_network(self, place: Place) -> None:
+        code = (
+            "import socket\nfound = []\n"
+            "for kind, address in (('TCP', ('192.0.2.1', 80)), ('UDP', ('192.0.2.1', 53)),\n"
+            "                      ('TCP', ('169.254.169.254', 80))):\n"
+            "    how = socket.SOCK_STREAM if kind == 'TCP' else socket.SOCK_DGRAM\n"
+            "    try:\n"
+            "        socket.socket(socket.AF_INET, how).connect(address); found.append(address)\n"
+            "    except OSError: pass\n"
+            "try: socket.getaddrinfo('example.org', 80); found.append('dns')\n"
+            "except OSError: pass\n"
+            "found, sorted(name for _, name in socket.if_nameindex())"
+        )
+        assert place.ok("evaluate_python", code=code).value_repr == "([], ['lo'])"
+
+    def test_closing_removes_the_container(self, place: Place) -> None:
+        place.ok("ls")
+        container = place.workspace.container_id
+        assert container in self.service.containers()
+        place.section.close()
+        assert container not in self.service.containers()
+
+    def test_collecting_removes_the_container(self, session: Session) -> None:
+        place = Place(session, self.make_section(session))
+        place.ok("ls")
+        container = place.workspace.container_id
+        del place
+        gc.collect()
+        assert container not in self.service.containers()
+
+    def test_the_exit_of_the_interpreter_removes_the_container(self) -> None:
+        program = textwrap.dedent("""\
+            import sys
+            from podbot.prompt import Prompt
+            from podbot.runtime.events import InProcessEventBus
+            from podbot.runtime.session import Session
+            from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection, PodmanWorkspace
+
+            session = Session(bus=InProcessEventBus())
+            config = PodmanSandboxConfig(image=sys.argv[1])
+            section = PodmanSandboxSection(session=session, config=config)
+            prompt = Prompt(ns="a", key="b", sections=[section])
+            assert prompt.call("shell_execute", {"command": ["true"]}).success
+            print(session.query(PodmanWorkspace).latest().container_id)
+            """)
+        done = subprocess.run(
+            [sys.executable, "-c", program, self.service.image],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert done.stdout.strip()
+        assert done.stdout.strip() not in self.service.containers()
+
+    def test_edits_survive_a_restart_of_the_session(self, session: Session) -> None:
+        place = Place(session, self.make_section(session))
+        place.ok("write_file", file_path="kept.txt", content="kept")
+        place.shell("echo by hand > made-inside.txt")
+        first = place.workspace
+        place.section.close()
+        taken_up = Session(bus=InProcessEventBus(), session_id=session.session_id)
+        again = Place(taken_up, self.make_section(taken_up))
+        assert again.ok("read_file", file_path="kept.txt").content == "   1 | kept"
+        again.ok("edit_file", file_path="made-inside.txt", old_string="by", new_string="with")
+        assert again.workspace.overlay_path == first.overlay_path
+        assert again.workspace.container_id != first.container_id
+        again.section.close()
+
+    def test_a_container_that_was_killed_is_made_anew(self, place: Place) -> None:
+        place.ok("write_file", file_path="kept.txt", content="kept")
+        container = place.workspace.container_id
+        self.service.cli("kill", container)
+        wait_for(lambda: container not in self.service.containers("status=running"))
+        assert not place.call("shell_execute", command=["true"]).success  # said once
+        assert place.ok("read_file", file_path="kept.txt").total_lines == 1
+        assert place.workspace.container_id != container
+
+    def test_a_container_nobody_uses_is_stopped_and_comes_back(self, session: Session) -> None:
+        place = Place(session, self.make_section(session, idle_seconds=0.5))
+        place.ok("write_file", file_path="kept.txt", content="kept")
+        container = place.workspace.container_id
+        wait_for(lambda: container not in self.service.containers())
+        assert place.ok("read_file", file_path="kept.txt").total_lines == 1
+        assert place.workspace.container_id not in ("", container)
+        place.section.close()
+
+    def test_an_image_that_is_nowhere_is_a_failing_result(self, session: Session) -> None:
+        config = PodmanSandboxConfig(image="localhost/no-such-image:latest")
+        place = Place(session, PodmanSandboxSection(session=session, config=config))
+        message = place.fails("ls")
+        assert "no-such-image" in message and "podbot image build" in message
+        place.section.close()
+
+
+class TestPodmanShell:
+    """`podman_shell` in a real container."""
+
+    def test_a_container_from_start_to_stop(self, service: Service) -> None:
+        session = Session(bus=InProcessEventBus())
+        section = PodmanShellSection(image=service.image, environment={"GIVEN": "yes"})
+        prompt = Prompt(ns="a", key="b", sections=[section])
+
+        def call(action: str, **more: object) -> Any:
+            return prompt.call("podman_shell", {"action": action, **more}, session=session)
+
+        name = f"wai-shell-{session.session_id}"
+        assert call("start").success
+        assert service.containers(f"name={name}")
+        done = call("exec", command="echo $GIVEN; id -u; pwd; echo x > file").value
+        assert done.stdout == "yes\n65534\n/workspace\n"
+        failed = call("exec", command="cat file; ls /nothing; exit 4")
+        assert not failed.success and failed.value.exit_code == 4
+        assert failed.value.stdout == "x\n" and "/nothing" in failed.value.stderr
+        assert call("stop").success
+        assert not service.containers(f"name={name}")
+        assert call("stop").success
+        assert call("exec", command="ls").value.stdout == ""  # a new one, and empty
+        section.close()
+        assert not service.containers(f"name={name}")
+
+    def test_a_container_whose_time_is_up_is_removed(self, service: Service) -> None:
+        session = Session(bus=InProcessEventBus())
+        section = PodmanShellSection(image=service.image, timeout=timedelta(seconds=1))
+        prompt = Prompt(ns="a", key="b", sections=[section])
+        result = prompt.call(
+            "podman_shell", {"action": "exec", "command": "sleep 60"}, session=session
+        )
+        assert not result.success
+        wait_for(lambda: not service.containers(f"name=wai-shell-{session.session_id}"))
+        section.close()
