@@ -9,6 +9,7 @@ confines nothing else. What real engines do is tried in tests/e2e.
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import signal
 import socket
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import IO
 
 from podbot.engine import (
     BindMount,
@@ -92,8 +94,7 @@ class SmallContainers:
             start_new_session=True,
         )
         if container.far is not None:
-            for carry in (_carry_in, _carry_out):
-                threading.Thread(target=carry, args=(container,), daemon=True).start()
+            threading.Thread(target=_carry, args=(container,), daemon=True).start()
 
     def inspect(self, name: str) -> SimpleNamespace:
         self.trouble("inspect")
@@ -112,6 +113,8 @@ class SmallContainers:
         if container is None:
             return False
         _kill(container)
+        if container.process is None and container.far is not None:
+            container.far.close()
         del self.all[container.id]
         return True
 
@@ -199,13 +202,15 @@ class SmallEngine(Engine):
     def command(self, spec: ContainerSpec) -> list[str]:
         """How to run a container: a root of its own, made in namespaces of its own."""
         root = self.folder / "root"
-        lines = [f"mount -t tmpfs none {root}", f"cd {root}", "mkdir tmp run proc dev"]
+        lines = [f"mount -t tmpfs none {root}", f"cd {root}", "mkdir run proc dev"]
         for path in (*SYSTEM, *_prefixes(self.python)):
             if os.path.islink(path):
                 lines.append(f"mkdir -p .{os.path.dirname(path)}; cp -P {path} .{path}")
             elif os.path.isdir(path):
                 lines.append(f"mkdir -p .{path}; mount --rbind {path} .{path}")
-        lines += ["mount --rbind /dev dev", "mount -t proc proc proc", "chmod 1777 tmp"]
+        lines += ["mount --rbind /dev dev", "mount -t proc proc proc"]
+        for memory in spec.profile.tmpfs:
+            lines.append(f"mkdir -p .{memory.path}; chmod 1777 .{memory.path}")
         for mount in spec.mounts:
             at = shlex.quote(f".{mount.target}")
             lines.append(f"mkdir -p {at}")
@@ -256,34 +261,37 @@ def _kill(container: Container) -> None:
     container.process.wait()
 
 
-def _carry_in(container: Container) -> None:
-    assert container.far is not None and container.process is not None
-    assert container.process.stdin is not None
-    with suppress(OSError):
-        while data := container.far.recv(65536):
-            container.process.stdin.write(data)
-            container.process.stdin.flush()
-    with suppress(OSError):
-        container.process.stdin.close()
-
-
-def _carry_out(container: Container) -> None:
-    """Both outputs in the frames that engines put around them."""
-    import select
-
-    assert container.far is not None and container.process is not None
-    pipes = {container.process.stdout: 1, container.process.stderr: 2}
+def _carry(container: Container) -> None:
+    """Carry a container's streams until it has ended, outputs in the frames of engines."""
+    far, process = container.far, container.process
+    assert far is not None and process is not None
+    assert process.stdin is not None
+    inwards = threading.Thread(target=_carry_in, args=(far, process.stdin), daemon=True)
+    inwards.start()
+    pipes = {process.stdout: 1, process.stderr: 2}
     while pipes:
         for pipe in select.select(list(pipes), [], [])[0]:
             data = os.read(pipe.fileno(), 65536)
             if not data:
                 del pipes[pipe]
+                pipe.close()
                 continue
             with suppress(OSError):
                 head = bytes([pipes[pipe], 0, 0, 0]) + len(data).to_bytes(4, "big")
-                container.far.sendall(head + data)
+                far.sendall(head + data)
     with suppress(OSError):
-        container.far.shutdown(socket.SHUT_RDWR)
+        far.shutdown(socket.SHUT_RDWR)
+    inwards.join()
+    far.close()
+
+
+def _carry_in(far: socket.socket, stdin: IO[bytes]) -> None:
+    with suppress(OSError):
+        while data := far.recv(65536):
+            stdin.write(data)
+            stdin.flush()
+    with suppress(OSError):
+        stdin.close()
 
 
 def until(condition: Callable[[], object], seconds: float = 20.0) -> bool:
