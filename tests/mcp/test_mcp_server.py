@@ -38,6 +38,12 @@ class Handlers:
         self.started = threading.Semaphore(0)
         self.go_on = threading.Event()
         self.cancelled = threading.Semaphore(0)
+        self.server: ToolServer | None = None
+
+    async def under_way(self, calls: int) -> None:
+        """Wait until the server has so many calls to see to."""
+        while self.server is None or len(self.server._under_way) != calls:
+            await asyncio.sleep(0.01)
 
     def echo(self, params: Params, *, context: ToolContext) -> ToolResult[str]:
         return ToolResult("It said:", params.text)
@@ -91,6 +97,7 @@ def talking(
     async def both() -> T:
         prompt = handlers.prompt(session)
         with ToolServer(prompt, session=session, serving=serving) as server:
+            handlers.server = server
             async with Client(server.protocol, mode=mode) as client:
                 with anyio.fail_after(DEADLINE):
                     return await talk(client)
@@ -219,8 +226,9 @@ def test_a_call_that_waits_for_its_turn_never_has_one_when_cancelled(
         await started(handlers)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "echo", {"text": "late"})
-            await anyio.sleep(0.05)
+            await handlers.under_way(2)
             tasks.cancel_scope.cancel()
+        await handlers.under_way(1)
         handlers.go_on.set()
         assert text_of(await first) == "waited"
         assert text_of(await client.call_tool("echo", {"text": "next"}))
