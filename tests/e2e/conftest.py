@@ -8,6 +8,8 @@ whose engines are all served by the other of the two runs is left out of this on
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -84,3 +86,16 @@ def service(
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)
     return found
+
+
+@pytest.fixture(scope="session")
+def agent_image(all_services: Services) -> str:
+    """The large image, with Codex, built by the public command; for rootful Podman."""
+    tag = "localhost/podbot-e2e-agent:latest"
+    command = [sys.executable, "-m", "podbot", "image", "build", "--with=codex", f"--tag={tag}"]
+    environment = dict(all_services.get("rootful").environment)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return tag

@@ -112,17 +112,21 @@ def start(kind: str, *, alone: bool = False) -> Iterator[Service]:
 
 @contextmanager
 def _storage_alone(folder: Path) -> Iterator[dict[str, str]]:
-    """Storage without any container, that borrows the images of the usual one."""
+    """Storage without any container, and with the usual image."""
     with tempfile.TemporaryDirectory(prefix="podbot-e2e-", dir="/var/tmp") as name:
         place = Path(name)
         text = set_up.STORAGE_CONF.replace("{place}/podman", str(place))
-        text += f'\n[storage.options]\nadditionalimagestores = ["{folder}/podman/storage"]\n'
+        if set_up.is_root():
+            text += f'\n[storage.options]\nadditionalimagestores = ["{folder}/podman/storage"]\n'
         (place / "storage.conf").write_text(text)
         settings = {"CONTAINERS_STORAGE_CONF": str(place / "storage.conf")}
+        environment = {**set_up.podman_environment(folder), **settings}
         try:
+            if not set_up.is_root():
+                # Borrowed images would be copied for each container, with other owners of files.
+                set_up.import_image(environment, set_up.rootfs(folder))
             yield settings
         finally:
-            environment = {**set_up.podman_environment(folder), **settings}
             # Removes what an ordinary user could not: files of the ids in its containers.
             subprocess.run(
                 ["podman", "system", "reset", "--force"],

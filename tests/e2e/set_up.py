@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,6 +53,7 @@ PACKAGES = {
     "catatonit": "catatonit",
     "mmdebstrap": "mmdebstrap",
     "runsc": "runsc",
+    "busybox": "busybox-static",
     "git": "git",
     "make": "make",
     "/etc/containers/policy.json": "golang-github-containers-common",
@@ -150,7 +151,7 @@ def prepare() -> None:
         else:
             demand_programs()
         write_settings(folder)
-        import_image(folder, rootfs(folder))
+        import_image(podman_environment(folder), rootfs(folder))
 
 
 @contextmanager
@@ -298,9 +299,8 @@ def rootfs(folder: Path) -> Path:
     return made
 
 
-def import_image(folder: Path, tarball: Path) -> None:
-    """Have this user's Podman know the image, under each name it goes by."""
-    environment = podman_environment(folder)
+def import_image(environment: Mapping[str, str], tarball: Path) -> None:
+    """Have the Podman of an environment know the image, under each name it goes by."""
     exists = ["podman", "image", "exists", base_name()]
     if subprocess.run(exists, env=environment, check=False).returncode:
         say(f"importing it into {'rootful' if is_root() else 'rootless'} Podman")

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import services
-from screen import PODBOT, Screen, by_marker, until
+from screen import PATIENCE, PODBOT, Screen, by_marker, until
 from services import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.podman]
@@ -57,7 +58,12 @@ def uses_it(alone: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in alone.environment.items():
         monkeypatch.setenv(name, value)
     yield
-    alone.cli("rm", "--all", "--force", "--time=0")
+    # Some are on their way out by themselves, which makes the command fail.
+    until(
+        lambda: (
+            alone.cli("rm", "--all", "--force", "--time=0", check=False) or not alone.containers()
+        )
+    )
 
 
 class Owner:
@@ -160,18 +166,27 @@ def test_exec_hands_through_bytes_and_exit_codes(alone: Service) -> None:
 
 
 def test_exec_has_a_terminal_whose_size_follows_the_callers(alone: Service, tmp_path: Path) -> None:
-    script = "test -t 0 && test -t 1 && stty size; while read line; do stty size; done; exit 5"
+    script = "test -t 0 && test -t 1 && echo ready; while read line; do stty size; done; exit 5"
+
+    def sees(screen: Screen, rows: str, columns: str) -> None:
+        """Ask for the size until it is this one: it takes its way through the engine."""
+        size: bytes | None = None
+        deadline = time.monotonic() + PATIENCE
+        while size != f"{rows} {columns}".encode():
+            assert time.monotonic() < deadline, size
+            screen.type("\n")
+            screen.see("\n")  # the echo
+            size = screen.see("\n").strip()
+
     with owning(alone) as owner:
         argv = [*PODBOT, "exec", owner.name, "--", "sh", "-c", script]
         with Screen(argv, cwd=tmp_path, rows=33, columns=77) as screen:
-            screen.see("33 77")
+            screen.see("ready")
+            screen.see("\n")
             assert screen.raw
+            sees(screen, "33", "77")
             screen.resize(20, 60)
-            for _ in range(100):  # the new size takes its way through the engine
-                screen.type("\n")
-                if screen.see(" ").endswith(b"20 "):
-                    break
-            screen.see("60")
+            sees(screen, "20", "60")
             screen.type("\x04")
             assert screen.end() == 5
             assert screen.modes == screen.before

@@ -1,0 +1,152 @@
+"""`podbot image build` and `list` against real engines, with no registry anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from screen import PODBOT, until
+from services import Service
+
+from podbot.engine.image_debian import DebianRoot, bootstrap
+from podbot.engine.image_recipe import AGENTS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.podman]
+
+
+@pytest.fixture
+def tag(service: Service) -> Iterator[str]:
+    """A name for an image of one test."""
+    name = f"localhost/podbot-e2e-{uuid.uuid4().hex[:8]}:latest"
+    yield name
+    service.cli("rmi", "--force", name, check=False)
+
+
+def podbot(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*PODBOT, *words], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def inside(service: Service, image: str, script: str, *options: str) -> str:
+    """What a script says in a container of an image, as nobody, with nothing."""
+    return service.cli(
+        "run", "--rm", "--network=none", "--read-only", "--user=65534:65534", "--cap-drop=all",
+        *options, image, "sh", "-c", script,
+    )  # fmt: skip
+
+
+@pytest.mark.engines("rootful", "rootless", "docker")
+@pytest.mark.parametrize("source", ["debian", "scratch"])
+def test_the_small_image_has_what_tools_need(service: Service, tag: str, source: str) -> None:
+    done = podbot("image", "build", "--small", f"--from={source}", f"--tag={tag}", "--json")
+
+    made = json.loads(done.stdout)
+    assert made["variant"] == "tools" and tag in made["names"] and made["current"]
+    assert "building" in done.stderr or "importing" in done.stderr
+    script = (
+        "python3 -c 'import json, ssl, ctypes; print(6 * 7)' && git --version >&2 && pwd && id -u"
+    )
+    assert inside(service, tag, script).split() == ["42", "/workspace", "65534"]
+    listed = json.loads(podbot("image", "list", "--json").stdout)["images"]
+    assert any(tag in image["names"] and image["from"] == source for image in listed)
+    assert tag in podbot("image", "list").stdout
+
+
+def test_a_build_on_a_base_that_is_not_debian_says_so(service: Service, tag: str) -> None:
+    podbot("image", "build", "--small", "--from=scratch", f"--tag={tag}")
+    failed = podbot("image", "build", "--small", f"--from={tag}", "--tag=localhost/x", code=2)
+
+    assert "not Debian" in failed.stderr
+    assert "remedy:" in failed.stderr
+
+
+def test_an_image_that_nobody_serves_says_how_to_make_one(service: Service) -> None:
+    failed = podbot("image", "build", "--small", "--from=localhost:1/no/such:image", code=2)
+
+    assert "localhost:1/no/such:image" in failed.stderr
+    assert "podbot image build" in failed.stderr
+
+
+@pytest.mark.engines("rootful")
+def test_an_interrupted_bootstrap_leaves_nothing(service: Service, tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [*PODBOT, "image", "build", "--small", "--fresh", "--tag=localhost/never"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    with process:
+        until(lambda: list(tmp_path.glob("mmdebstrap*/usr")))
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does
+
+        assert process.wait(60) == 130
+    assert list(tmp_path.glob("mmdebstrap*")) == []
+    assert "localhost/never" not in service.cli("images", "--all")
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.engines("rootful")
+def test_the_large_image_has_what_agents_need(service: Service, agent_image: str) -> None:
+    script = """
+    set -e
+    podman --version; fuse-overlayfs --version | head -1; slirp4netns --version | head -1
+    git --version; node --version; npm --version; codex --version
+    python3 -c 'import sys, venv; assert sys.version_info >= (3, 10)'
+    stat -c %a /usr/local/bin/podbot-askpass; echo $GIT_ASKPASS
+    """
+    told = service.cli("run", "--rm", "--network=none", agent_image, "sh", "-c", script)
+
+    assert f"codex-cli {AGENTS['codex'].version}" in told
+    assert "755\n/usr/local/bin/podbot-askpass" in told
+    listed = json.loads(podbot("image", "list", "--json").stdout)["images"]
+    made = next(image for image in listed if agent_image in image["names"])
+    assert made["agents"] == [f"codex@{AGENTS['codex'].version}"]
+    assert made["variant"] == "sandbox"
+
+
+@pytest.mark.engines("rootful")
+def test_git_gets_the_token_that_is_mounted_at_the_moment(
+    service: Service, agent_image: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ghapp_token").write_text("first\n")
+    script = "$GIT_ASKPASS \"Username for 'https://example.org':\"; $GIT_ASKPASS Password"
+    mount = f"--volume={tmp_path}:/run/secrets:ro"
+
+    told = service.cli("run", "--rm", "--network=none", mount, agent_image, "sh", "-c", script)
+    assert told.split() == ["x-access-token", "first"]
+
+    (tmp_path / "new").write_text("second\n")
+    (tmp_path / "new").rename(tmp_path / "ghapp_token")
+    told = service.cli("run", "--rm", "--network=none", mount, agent_image, "sh", "-c", script)
+    assert told.split() == ["x-access-token", "second"]
+    refused = service.cli(
+        "run", "--rm", "--network=none", agent_image, "sh", "-c", "$GIT_ASKPASS Password || echo no"
+    )
+    assert refused.split() == ["no"]
+
+
+@pytest.mark.engines("rootless")
+def test_an_ordinary_user_can_bootstrap_debian(service: Service) -> None:
+    """The least there is, to be quick: the same program and the same way as for all images."""
+    said: list[str] = []
+    pieces = bootstrap(DebianRoot(()), said.append)
+    script = "import sys, tarfile; t = tarfile.open(fileobj=sys.stdin.buffer, mode='r|'); " \
+        "print('./etc/debian_version' in [m.name for m in t])"  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdin is not None and reader.stdout is not None
+        for piece in pieces:
+            reader.stdin.write(piece)
+        reader.stdin.close()
+        assert reader.stdout.read() == b"True\n"
+    assert "creating tarball" in said
