@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.backend == "overlay":
         from podbot.sandbox.overlay import ahead
 
-        ahead.begin()  # it starts while the SDK is loaded, which takes a second
+        ahead.begin()  # it starts while we load what else we need
     from podbot.mcp import serve
 
     served = serve(_request(arguments), line, on_start=_started)

@@ -43,9 +43,6 @@ _HOMES = {
 }
 _LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-_BROUGHT = ("mcp", "mcp_types", "anyio", "pydantic")
-"""What the extra brings, and what is imported of it here."""
-
 # Hidden from type checkers, or every misspelt name would be an object to them.
 if not TYPE_CHECKING:
 
@@ -57,10 +54,8 @@ if not TYPE_CHECKING:
         try:
             value: object = getattr(import_module(_LAZY[name]), name)
         except ImportError as error:
-            if (error.name or "").partition(".")[0] not in _BROUGHT:
-                raise
-            from podbot.errors import MissingDependencyError
+            from podbot.mcp.sdk import explained
 
-            raise MissingDependencyError.of("mcp", extra="mcp") from error
+            raise explained(error) from error
         globals()[name] = value  # found at once the next time
         return value

@@ -14,14 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-import anyio
-
 from podbot.errors import PodbotError
 from podbot.frozen import dataclass
 from podbot.mcp.annotations import hints_of_suite
 from podbot.mcp.keeping import Keeping
-from podbot.mcp.server import Serving, ToolServer
-from podbot.mcp.stdio import connected
+from podbot.mcp.sdk import explained
 from podbot.mcp.workspace import workspace
 from podbot.runtime.events import ToolInvoked
 
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
 
     from podbot.mcp.line import Line
     from podbot.mcp.request import ServeRequest
+    from podbot.mcp.server import ToolServer
     from podbot.prompt.prompt import Prompt
     from podbot.sandbox.sandbox import Sandbox
 
@@ -76,12 +74,7 @@ def serve(
             place.session.bus.subscribe(ToolInvoked, lambda _: kept.follow(place.section.sandbox))
             if on_start is not None:
                 on_start(_started(sandbox))
-            serving = Serving(
-                hints=hints_of_suite(reaches_out=request.reaches_out),
-                call_seconds=request.call_seconds,
-                data=request.data,
-            )
-            with ToolServer(place.prompt, serving=serving) as server:
+            with _server(request, place.prompt) as server:
                 number = asyncio.run(_until_told(server, line))
         except Exception as fault:
             error = f"{type(fault).__name__}: {fault}"
@@ -92,6 +85,19 @@ def serve(
             problem = _closed(place.prompt)
             changes = kept.ended()
     return Served(0 if number is None else 128 + number, changes, problem)
+
+
+def _server(request: ServeRequest, prompt: Prompt) -> ToolServer:
+    try:  # last, as it takes a second: what was asked for has been found possible by now
+        from podbot.mcp.server import Serving, ToolServer
+    except ImportError as error:
+        raise explained(error) from error
+    serving = Serving(
+        hints=hints_of_suite(reaches_out=request.reaches_out),
+        call_seconds=request.call_seconds,
+        data=request.data,
+    )
+    return ToolServer(prompt, serving=serving)
 
 
 def _closed(prompt: Prompt) -> str | None:
@@ -105,6 +111,10 @@ def _closed(prompt: Prompt) -> str | None:
 
 async def _until_told(server: ToolServer, line: Line) -> int | None:
     """Serve; the number of the signal that ended it, None if the client hung up."""
+    import anyio
+
+    from podbot.mcp.stdio import connected
+
     told: list[int] = []
     serving = anyio.CancelScope()
 
