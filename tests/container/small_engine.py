@@ -172,6 +172,7 @@ class SmallEngine(Engine):
             is_podman=podman, version="1.0", api_version="1.40", rootless=not rootful,
             cgroup_version=2, local=local,
         )  # fmt: skip
+        self.found_by = "a test"
         self.there = {"image"}
         self.pullable: set[str] = set()
         self.runtime = "runc"

@@ -445,7 +445,8 @@ def test_at_exit_nothing_is_left(own_layers: Path) -> None:
         "kept = podbot.sandbox.open('container', image='image', engine=engine)\n"
         "print(kept.exec(['echo', 'ran']).stdout, engine.folder)"
     )
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(__file__)}
+    paths = [os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )

@@ -1,0 +1,96 @@
+"""Engines that sandboxes share, and what is known of their overlays."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+from small_engine import SmallEngine
+
+from podbot.engine import BindMount, OverlayMount
+from podbot.sandbox.container import engines, overlays
+from podbot.sandbox.container.workspace import Contents
+from podbot.sandbox.overlay.layers import Layer
+
+
+def test_an_engine_is_connected_once_while_it_is_used(
+    own_layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str | None] = []
+
+    def connect(endpoint: str | None) -> SmallEngine:
+        made.append(endpoint)
+        return SmallEngine()
+
+    monkeypatch.setattr(engines, "_connect", connect)
+    first = engines.connect("unix:///x")
+    assert engines.connect("unix:///x") is first
+    assert engines.connect(None) is not first
+    monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "unix:///y")
+    other = engines.connect("unix:///x")
+    assert other is not first, "another environment may mean another engine"
+    assert engines.connect(other) is other
+    for engine in (first, other):
+        engine.close()
+    before = len(made)
+    del first, other, engine
+    gc.collect()
+    engines.connect("unix:///x").close()
+    assert len(made) == before + 1
+
+
+def test_who_runs_an_engine_is_seen_by_its_socket(engine: SmallEngine) -> None:
+    assert engines.owner(engine) == os.geteuid()
+    (engine.folder / "socket").unlink()
+    assert engines.owner(engine) is None
+    elsewhere = SmallEngine(local=False)
+    assert engines.owner(elsewhere) is None
+    elsewhere.close()
+
+
+def test_overlays_need_podman_that_marks_them_readably(monkeypatch: pytest.MonkeyPatch) -> None:
+    def able(**kind: bool) -> overlays.Overlaying:
+        made = SmallEngine(**kind)
+        made.close()
+        return overlays.able(made)
+
+    assert able() == overlays.Overlaying(None, "user")
+    assert "no overlay volumes" in str(able(podman=False).refused)
+    assert able(local=False).elsewhere
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "only root" in str(able(rootful=True).refused)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert able(rootful=True) == overlays.Overlaying(None, "trusted")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "reason"),
+    [
+        ("overlay", ["upperdir=/l/x/0.upper", "userxattr"], None),
+        ("overlay", ["upperdir=/l/x/0.upper"], "marks"),
+        ("overlay", ["upperdir=/elsewhere", "userxattr"], "through overlay"),
+        ("fuse.fuse-overlayfs", [], "through fuse"),
+        ("", [], "nothing we know"),
+    ],
+)
+def test_what_was_mounted_must_be_readable(
+    monkeypatch: pytest.MonkeyPatch, kind: str, options: list[str], reason: str | None
+) -> None:
+    engine = SmallEngine()
+    monkeypatch.setattr(overlays, "mounted", lambda pid: (kind, options))
+    layer = Layer(Path("/l/x"), ("/t",), 0.0, 1, "overlay")
+    mount = OverlayMount("/t", "/workspace", "/l/x/0.upper", "/l/x/0.work")
+    if reason is None:
+        overlays.check(engine, 1, Contents(mount, layer.upper(0), layer))
+    else:
+        with pytest.raises(overlays.Unfit, match=reason):
+            overlays.check(engine, 1, Contents(mount, layer.upper(0), layer))
+        assert reason in str(overlays.able(engine).refused)
+    overlays.check(engine, 1, Contents(BindMount("/t", "/workspace"), Path("/t")))
+    engine.close()
+
+
+def test_a_process_without_a_workspace_has_nothing_mounted_there() -> None:
+    assert overlays.mounted(os.getpid()) == ("", [])
