@@ -1772,7 +1772,14 @@ def remove_tree(folder: int, name: str) -> None:
                 inside[-2].come_back(here.fd)
             inside.pop()
             here.let_go()
-            os.rmdir(here.name, dir_fd=inside[-1].fd if inside else folder)
+            try:
+                os.rmdir(here.name, dir_fd=inside[-1].fd if inside else folder)
+            except PermissionError:
+                if not inside or inside[-1].opened_up:
+                    raise
+                inside[-1].opened_up = True
+                os.fchmod(inside[-1].fd, 0o700)
+                os.rmdir(here.name, dir_fd=inside[-1].fd)
     finally:
         for left in inside:
             left.let_go()
