@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import stat
@@ -446,3 +447,25 @@ def test_a_section_says_whose_session_it_is(session: Session, root: Path) -> Non
     assert session.query(UnsafeLocalWorkspace).latest() == place.workspace
     assert session.query(VirtualFileSystem).latest() == VirtualFileSystem()
     place.section.close()
+
+
+# What is logged
+
+
+def test_a_workspace_that_comes_and_goes_is_logged_without_secrets(
+    session: Session, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "podbot")
+    place = local(session, root, base_environment={"TOKEN": "hunter2-hunter2"})
+    place.ok("ls")
+    kill_guest(place.sandbox)
+    place.call("ls")
+    place.section.close()
+    ours = [record for record in caplog.records if "component=tools.unsafe_local" in record.message]
+    assert [record.message.split()[0] for record in ours] == [
+        "workspace.opened",
+        "workspace.lost",
+        "workspace.closed",
+    ]
+    assert all("session_id=the-session" in record.message for record in ours)
+    assert "hunter2" not in caplog.text

@@ -12,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podbot.errors import Kind, SandboxError
+from podbot.prompt import Prompt
 from podbot.runtime.events import InProcessEventBus
-from podbot.runtime.session import Session
+from podbot.runtime.session import Session, Snapshot
 from podbot.sandbox import LocalSandbox, MemorySandbox, Sandbox
 from podbot.tools import (
+    SNAPSHOT_TYPES,
     DeleteEntry,
+    UnsafeLocalSandboxConfig,
+    UnsafeLocalSandboxSection,
     VfsFile,
     VfsPath,
     VirtualFileSystem,
@@ -162,6 +166,38 @@ def test_results_tell_a_model_what_was_done() -> None:
     assert WriteFile(path("a/b"), "abc").render() == "a/b (create, 3 characters)"
     assert WriteFile(path("a"), None, "overwrite").render() == "a (overwrite)"
     assert DeleteEntry(path("a")).render() == "a"
+
+
+# Snapshots
+
+
+def test_a_session_that_used_every_tool_survives_as_json(tmp_path: Path) -> None:
+    session = Session(bus=InProcessEventBus())
+    section = UnsafeLocalSandboxSection(
+        session=session, config=UnsafeLocalSandboxConfig(workspace_root=tmp_path)
+    )
+    with Prompt(ns="a", key="b", sections=[section]) as prompt:
+        for name, arguments in (
+            ("write_file", {"file_path": "a/b.txt", "content": "é\n"}),
+            ("edit_file", {"file_path": "a/b.txt", "old_string": "é", "new_string": "e"}),
+            ("read_file", {"file_path": "a/b.txt"}),
+            ("ls", {}),
+            ("glob", {"pattern": "**"}),
+            ("grep", {"pattern": "e"}),
+            ("shell_execute", {"command": ["printf", "\\377"], "env": {"A": "b"}}),
+            ("evaluate_python", {"code": "1/0"}),
+            ("evaluate_python", {"code": "1"}),
+            ("rm", {"path": "a"}),
+            ("rm", {"path": "a"}),
+        ):
+            prompt.call(name, arguments)
+        before = session.snapshot()
+        text = before.to_json()
+        other = Session(bus=InProcessEventBus())
+        read = Snapshot.from_json(text, types={*session.types, *SNAPSHOT_TYPES})
+        other.mutate().rollback(read)
+        for kind in before.slices:
+            assert other.query(kind).all() == session.query(kind).all()
 
 
 # Looking

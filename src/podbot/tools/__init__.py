@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from podbot.tools.reducers import make_delete_reducer, make_write_reducer
     from podbot.tools.section import WorkspaceConfig, WorkspaceSection
     from podbot.tools.shell import ShellParams, ShellResult
+    from podbot.tools.snapshot_types import SNAPSHOT_TYPES
     from podbot.tools.unsafe_local import (
         LocalEvalParams,
         LocalShellParams,
@@ -80,6 +81,7 @@ _HOMES = {
     "podbot.tools.reducers": "make_delete_reducer make_write_reducer",
     "podbot.tools.section": "WorkspaceConfig WorkspaceSection",
     "podbot.tools.shell": "ShellParams ShellResult",
+    "podbot.tools.snapshot_types": "SNAPSHOT_TYPES",
     "podbot.tools.unsafe_local": (
         "LocalEvalParams LocalShellParams LocalShellResult UnsafeLocalSandboxConfig "
         "UnsafeLocalSandboxSection UnsafeLocalWorkspace"
@@ -89,6 +91,7 @@ _HOMES = {
 _LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "SNAPSHOT_TYPES",
     "DeleteEntry",
     "EditFileParams",
     "EvalParams",
