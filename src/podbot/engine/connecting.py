@@ -170,9 +170,26 @@ def _search(options: ConnectOptions, environment: Mapping[str, str]) -> Engine:
     )
 
 
-def _own(podman: str, environment: Mapping[str, str]) -> Engine:
+def connect_with_runtime(runtime: str) -> Engine:
+    """podbot's own Podman service, with another runtime than Podman's default.
+
+    Podman's API takes no runtime for a container: it is a matter of the service. Kind
+    ``unsupported`` where Podman is not installed.
+    """
+    podman = candidates.find_podman(os.environ)
+    if podman is None:
+        raise ContainerError(
+            f"the runtime {runtime} cannot be had: Podman is not installed on this machine",
+            kind=Kind.UNSUPPORTED,
+            remedy="install Podman, or make it the default of the engine that is used",
+            subject=runtime,
+        )
+    return _own(podman, os.environ, ("--runtime", runtime))
+
+
+def _own(podman: str, environment: Mapping[str, str], options: tuple[str, ...] = ()) -> Engine:
     from podbot.engine.service import ServiceDialer
 
-    dialer = ServiceDialer(podman, environment)
+    dialer = ServiceDialer(podman, environment, options)
     path = dialer.service.path
     return _open_socket(dialer, Candidate(Endpoint(path, "unix", path=path), OWN_SERVICE))

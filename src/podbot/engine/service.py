@@ -21,14 +21,15 @@ IDLE_SECONDS = 300
 START_SECONDS = 30.0
 NOTICE_SECONDS = 1.0
 
-Key = tuple[str, tuple[tuple[str, str], ...]]
+Key = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 
 
 class Service:
     """A Podman service of our own."""
 
-    def __init__(self, podman: str, environment: Mapping[str, str]):
+    def __init__(self, podman: str, environment: Mapping[str, str], options: tuple[str, ...] = ()):
         self._podman, self._environment = podman, dict(environment)
+        self._options = options
         self._folder = PrivateFolder(environment)
         self._running: Leashed | None = None
         self._lock = threading.Lock()
@@ -72,6 +73,7 @@ class Service:
             os.unlink(self.path)  # left by one that was killed
         argv = [
             self._podman,
+            *self._options,
             "system",
             "service",
             f"--time={IDLE_SECONDS}",
@@ -98,8 +100,9 @@ class ServiceDialer:
 
     host = "d"
 
-    def __init__(self, podman: str, environment: Mapping[str, str]):
-        self._key: Key = (podman, tuple(sorted(environment.items())))
+    def __init__(self, podman: str, environment: Mapping[str, str], options: tuple[str, ...] = ()):
+        """``options`` are Podman's own, for the service: ``--runtime``, say."""
+        self._key: Key = (podman, tuple(sorted(environment.items())), options)
         self.service = _acquire(self._key, environment)
         self._process = os.getpid()
 
@@ -126,7 +129,7 @@ def _acquire(key: Key, environment: Mapping[str, str]) -> Service:
         if service is None:
             if not _services:
                 _register()
-            service = _services[key] = Service(key[0], environment)
+            service = _services[key] = Service(key[0], environment, key[2])
         service.users += 1
         return service
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 
 from podbot.engine import Engine
 from podbot.engine.connecting import connect as _connect
+from podbot.engine.connecting import connect_with_runtime
 from podbot.errors import ContainerError, Kind
 
 KERNELS_OF_THEIR_OWN = ("runsc", "kata", "kata-runtime")
@@ -26,15 +28,42 @@ def connect(given: Engine | str | None) -> Engine:
     """The engine that was named, or the one that is found; the same for all while it is used."""
     if isinstance(given, Engine):
         return given
+    return _share(("endpoint", given), lambda: _connect(given))
+
+
+def _share(what: tuple[object, ...], make: Callable[[], Engine]) -> Engine:
     settings = [(name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)]
-    key = (os.getpid(), given, *sorted(settings))
+    key = (os.getpid(), what, *sorted(settings))
     with _lock:
         found = _shared.get(key)
     if found is None:
-        made = _connect(given)
+        made = make()
         with _lock:
             found = _shared.setdefault(key, made)
     return found
+
+
+def with_runtime(engine: Engine, runtime: str | None, refusal: ContainerError) -> Engine | None:
+    """Another engine for a container that this one would have given to another runtime.
+
+    Podman's API takes no runtime, so podbot starts a service of its own that has it. None if that
+    is not what was refused, or if there is no way.
+    """
+    is_about_it = refusal.kind is Kind.PROFILE_MISMATCH and "runtime:" in refusal.message
+    if runtime is None or not is_about_it:
+        return None
+    if not engine.facts.is_podman or owner(engine) != os.geteuid():
+        return None
+    try:
+        found = _share(("runtime", runtime), lambda: connect_with_runtime(runtime))
+    except ContainerError as error:
+        raise ContainerError(
+            f"the runtime {runtime} cannot be used here: {error.message}",
+            kind=Kind.UNSUPPORTED,
+            remedy=f"install {runtime} and name it in containers.conf, or leave out runtime=",
+            subject=runtime,
+        ) from error
+    return None if found is engine else found
 
 
 def owner(engine: Engine) -> int | None:

@@ -170,7 +170,7 @@ class Stay:
         try:
             running = self._created(grounds, stream=False)
             try:
-                why = engines.why_stream(grounds.engine, running.runtime)
+                why = engines.why_stream(running.engine, running.runtime)
                 if why is not None:  # the engine's default, as it turns out
                     raise _SocketUselessError(why)
                 _start(running, self.settings.image)
@@ -178,7 +178,7 @@ class Stay:
                 try:
                     running.hold(visitor.pid)
                     _check(visitor, grounds.identity)
-                    overlays.check(grounds.engine, visitor.pid, grounds.workspace.contents)
+                    overlays.check(running.engine, visitor.pid, grounds.workspace.contents)
                 except BaseException:
                     line.close()
                     raise
@@ -192,7 +192,7 @@ class Stay:
     def _by_stream(self, grounds: Grounds, why: str) -> Line:
         running = self._created(grounds, stream=True)
         try:
-            stream = Stream(grounds.engine.containers.attach(running.id))
+            stream = Stream(running.engine.containers.attach(running.id))
             try:
                 _start(running, self.settings.image)
                 self._greet(stream)
@@ -201,7 +201,7 @@ class Stay:
                 raise
             if grounds.facts.local:
                 with contextlib.suppress(ContainerError):  # it ended: the channel will tell
-                    running.hold(grounds.engine.containers.inspect(running.id).pid)
+                    running.hold(running.engine.containers.inspect(running.id).pid)
         except BaseException:
             running.end()
             raise
@@ -250,8 +250,16 @@ class Stay:
             grounds.facts.local and not stream and os.path.exists(SELINUX),
         )
         spec = plan.spec(draft)
-        created = _create(grounds.engine, spec)
-        return Running(grounds.engine, created, spec.name or created.id)
+        engine = grounds.engine
+        try:
+            created = _create(engine, spec)
+        except ContainerError as error:
+            other = engines.with_runtime(engine, spec.runtime, error)
+            if other is None:
+                raise
+            self._grounds = replace(grounds, engine=other)
+            engine, created = other, _create(other, spec)
+        return Running(engine, created, spec.name or created.id)
 
     # Between start and end
 
