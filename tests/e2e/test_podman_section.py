@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -24,6 +27,7 @@ from section_behaviour import (  # noqa: E402 - found by the line above
     wait_for,
 )
 
+import podbot  # noqa: E402 - likewise
 from podbot.prompt import Prompt  # noqa: E402 - likewise
 from podbot.prompt.builtins.podman import PodmanShellSection  # noqa: E402 - likewise
 from podbot.runtime.events import InProcessEventBus  # noqa: E402 - likewise
@@ -210,3 +214,57 @@ class TestPodmanShell:
         assert not result.success
         wait_for(lambda: not service.containers(f"name=wai-shell-{session.session_id}"))
         section.close()
+
+
+AGENT = """\
+import json, os, socket
+from podbot.prompt import Prompt
+from podbot.runtime.events import InProcessEventBus
+from podbot.runtime.session import Session
+from podbot.tools import UnsafeLocalSandboxSection
+
+session = Session(bus=InProcessEventBus())
+section = UnsafeLocalSandboxSection(session=session)
+with Prompt(ns="a", key="b", sections=[section]) as prompt:
+    prompt.call("write_file", {"file_path": "run.sh", "content": "#!/bin/sh\\necho ran\\n"})
+    script = "chmod +x run.sh; ./run.sh; id -u; touch /etc/x || touch /app/x || echo closed"
+    script += "; ls /sys/class/net"
+    done = prompt.call("shell_execute", {"command": ["sh", "-c", script]}).value
+    value = prompt.call("evaluate_python", {"code": "6 * 7"}).value.value_repr
+status = open("/proc/self/status").read()
+print(json.dumps([done.stdout, value, status, os.listdir("/tmp")]))
+"""
+
+
+def block(language: str) -> str:
+    """The one block in a language on the page about sections."""
+    page = (Path(__file__).parents[2] / "docs" / "sections.md").read_text()
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return found
+
+
+def test_what_must_isolate_the_local_section_does(service: Service, tmp_path: Path) -> None:
+    """The Dockerfile and the run line of docs/sections.md, with an image that is here."""
+    lines = block("dockerfile").splitlines()
+    assert lines[0].startswith("FROM ") and "pip install" in lines[2]
+    lines[0] = f"FROM {service.image}"
+    lines[2] = "COPY podbot /usr/lib/python3/dist-packages/podbot"
+    (tmp_path / "Dockerfile").write_text("\n".join(lines))
+    (tmp_path / "agent.py").write_text(AGENT)
+    package = Path(podbot.__file__).parent
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(package, tmp_path / "podbot", ignore=ignore)
+    name = f"localhost/podbot-e2e-agent:{service.run}"
+    service.cli("build", "--network=none", "--tag", name, str(tmp_path))
+    try:
+        words = shlex.split(block("sh").replace("\\\n", " "))
+        assert words[0] == "docker" and words[-1] == "my-agent"
+        out, value, status, left = json.loads(service.cli(*words[1:-1], name).splitlines()[-1])
+    finally:
+        service.cli("rmi", "--force", name)
+    assert out.split() == ["ran", "1000", "closed", "lo"]
+    assert value == "42"
+    facts = dict(line.split(":", 1) for line in status.splitlines())
+    assert int(facts["CapEff"], 16) == int(facts["CapBnd"], 16) == 0
+    assert facts["NoNewPrivs"].strip() == "1"
+    assert left == []  # the workspace went with the section
