@@ -40,9 +40,7 @@ def claim() -> Line:
         ) from None
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     os.dup2(nothing, 0)
-    try:
-        os.dup2(2, 1)
-    except OSError:  # there is no stderr: then nobody hears it
-        os.dup2(nothing, 1)
-    os.close(nothing)
+    os.dup2(2, 1)
+    if nothing != 2:  # else stderr was closed, and this stays in its place: nobody hears it
+        os.close(nothing)
     return Line(reading, writing)
