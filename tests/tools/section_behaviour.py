@@ -482,6 +482,15 @@ class FileToolBehaviour:
         assert result.value.truncated
         assert "narrower" in result.message
 
+    @pytest.mark.parametrize(
+        ("name", "field"), [("glob", "pattern"), ("grep", "pattern"), ("grep", "glob")]
+    )
+    def test_patterns_are_short(self, place: Place, name: str, field: str) -> None:
+        arguments = {"pattern": "x", field: "x" * 4097}
+        assert f"{field} has 4097 characters" in place.fails(name, **arguments)
+        arguments[field] = "x" * 4096
+        assert place.ok(name, **arguments).matches == ()
+
     def test_glob_says_what_is_no_pattern_and_no_folder(self, place: Place) -> None:
         assert "pattern" in place.fails("glob", pattern="../*")
         assert "use ls" in place.fails("glob", pattern="*", path="missing")
@@ -805,6 +814,7 @@ class CommandToolBehaviour(FileToolBehaviour):
             ({"command": ["echo", "é"]}, "ASCII"),
             ({"command": ["echo", "a\0b"]}, "NUL"),
             ({"command": ["echo", "x" * 4093]}, "4097 characters"),
+            ({"command": ["true", *[""] * 4096]}, "4097 words"),
             ({"command": ["true"], "env": {f"V{n}": "" for n in range(65)}}, "65 entries"),
             ({"command": ["true"], "env": {"K" * 81: "x"}}, "names are ASCII"),
             ({"command": ["true"], "env": {"": "x"}}, "names are ASCII"),

@@ -42,9 +42,12 @@ def test_the_limits_are_those_of_the_code() -> None:
     )
     assert numbers["write_file"] == shown(filesystem.KEPT_CHARACTERS)
     assert numbers["edit_file"] == shown(filesystem.KEPT_CHARACTERS, 64)
-    assert numbers["glob"] == shown(file_tools.MATCHES)
+    assert numbers["glob"] == shown(file_tools.MATCHES, file_tools.PATTERN_CHARACTERS)
     assert numbers["grep"] == shown(
-        file_tools.MATCHES, file_tools.LINE_CHARACTERS, file_tools.SEARCH_SECONDS
+        file_tools.MATCHES,
+        file_tools.LINE_CHARACTERS,
+        file_tools.SEARCH_SECONDS,
+        file_tools.PATTERN_CHARACTERS,
     )
     assert numbers["a command"] == shown(shell.COMMAND_CHARACTERS)
     assert numbers["its environment"] == shown(

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from section_behaviour import Place, running, unique_sleep, wait_for
 
-from podbot.errors import ConfigError, LaunchError, ToolValidationError
+from podbot.errors import ConfigError, Kind, LaunchError, SandboxError, ToolValidationError
 from podbot.prompt.subagents import Delegation, SubagentIsolationLevel, dispatch_subagents
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
@@ -285,6 +285,52 @@ def test_a_target_that_is_missing_is_an_error_when_the_section_is_made(
         OverlaySandboxSection(
             session=session, config=OverlaySandboxConfig(target=tmp_path / "missing")
         )
+
+
+def test_a_sandbox_that_is_lost_while_it_is_looked_at_is_opened_again(
+    session: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = local(session, root)
+    place.ok("write_file", file_path="kept.txt", content="kept")
+    real = Sandbox.list
+
+    def dying(self: Sandbox, *args: Any, **options: Any) -> Any:
+        kill_guest(self)
+        return real(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sandbox, "list", dying)
+        assert not place.call("shell_execute", command=["true"]).success
+    assert place.ok("read_file", file_path="kept.txt").total_lines == 1
+    place.section.close()
+
+
+def test_a_sandbox_that_cannot_be_looked_into_is_not_kept(
+    session: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = local(session, root)
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise SandboxError("no list today", kind=Kind.IO)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sandbox, "list", failing)
+        assert "no list today" in place.fails("read_file", file_path="a.txt")
+    assert place.section.sandbox is None
+    assert place.ok("ls").entries == ()
+    with monkeypatch.context() as patch:
+        patch.setattr(Sandbox, "list", failing)
+        assert "no list today" in place.fails("shell_execute", command=["true"])
+    assert place.section.sandbox is not None  # it is as good as before
+    place.section.close()
+
+
+def test_a_section_can_be_opened_before_the_first_call(session: Session, root: Path) -> None:
+    place = local(session, root)
+    sandbox = place.section.open()
+    assert place.section.sandbox is sandbox
+    assert place.ok("ls").entries == ()
+    place.section.close()
 
 
 def test_one_sandbox_is_opened_however_many_call_first(session: Session, root: Path) -> None:

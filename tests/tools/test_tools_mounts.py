@@ -9,8 +9,19 @@ from pathlib import Path
 import pytest
 
 from podbot.errors import Kind, ToolValidationError
+from podbot.prompt import Prompt
+from podbot.runtime.events import InProcessEventBus
+from podbot.runtime.session import Session
 from podbot.sandbox import MemorySandbox
-from podbot.tools import HostMount, VfsPath, hydration, mounts, normalize_host_root
+from podbot.tools import (
+    HostMount,
+    VfsPath,
+    VfsToolsConfig,
+    VfsToolsSection,
+    hydration,
+    mounts,
+    normalize_host_root,
+)
 from podbot.tools.mounts import Mount
 
 
@@ -369,3 +380,17 @@ def test_names_in_a_preview_cannot_leave_their_line(root: Path) -> None:
     lines = scan.previews[0].render().splitlines()
     assert len(lines) == 3
     assert all(line.count("`") == 2 for line in lines)
+
+
+def test_a_mount_that_fails_at_the_first_call_is_tried_again_at_the_next(root: Path) -> None:
+    session = Session(bus=InProcessEventBus())
+    config = VfsToolsConfig(
+        mounts=(HostMount("src/deep", max_bytes=1),), allowed_host_roots=(root,)
+    )
+    section = VfsToolsSection(session=session, config=config)
+    with Prompt(ns="a", key="b", sections=[section]) as prompt:
+        (root / "src" / "deep" / "more.py").write_text("more")
+        assert "max_bytes" in prompt.call("ls", {}).message
+        assert section.sandbox is None
+        (root / "src" / "deep" / "more.py").unlink()
+        assert prompt.call("read_file", {"file_path": "deep/b.py"}).success

@@ -13,7 +13,19 @@ import podbot.tools
 from podbot.config import variables
 from podbot.errors import Kind, LaunchError, SandboxError, ToolValidationError
 from podbot.sandbox import ExecResult, LocalSandbox, MemorySandbox
-from podbot.tools import EvalParams, ShellParams, evaluation, live, shell
+from podbot.tools import (
+    EvalParams,
+    GlobResult,
+    GrepMatch,
+    GrepResult,
+    Listing,
+    ReadFileResult,
+    ShellParams,
+    VfsPath,
+    evaluation,
+    live,
+    shell,
+)
 
 # Variables
 
@@ -105,6 +117,21 @@ def test_results_read_well() -> None:
     done = shell.ShellResult(("x",), ".", 124, "", "late\n", 5, True)
     assert done.render() == "exit code 124 (timed out)\nstdout: (empty)\nstderr:\nlate\n"
     assert evaluation.EvalResult(None, "", "").render() == "(no output)"
+    assert evaluation.EvalResult("1", "out", "err").render() == (
+        "value: 1\nstdout:\nout\nstderr:\nerr"
+    )
+    path = VfsPath(("a", "b.py"))
+    found = GrepResult((GrepMatch(path, 3, "x = 1"),))
+    assert found.render() == "a/b.py:3:x = 1"
+    assert GrepResult(()).render() == GlobResult(()).render() == "(nothing matches)"
+    assert GlobResult((path,)).render() == "a/b.py"
+    assert Listing(path, ()).render() == "(empty)"
+    assert ReadFileResult(path, "", 0, 0, 0).render() == "(no lines)"
+
+
+def test_half_a_character_is_no_code() -> None:
+    with LocalSandbox() as sandbox, pytest.raises(ToolValidationError, match="surrogate"):
+        evaluation.evaluate(sandbox, "'\ud800'")
 
 
 @pytest.mark.parametrize(

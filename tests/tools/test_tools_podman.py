@@ -186,6 +186,28 @@ def test_a_cache_that_cannot_be_used_is_said_to_be(
         placed()
 
 
+def test_a_folder_that_somebody_else_made_is_not_used(
+    cache: Path, containers: list[PlainContainer], tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    cache.mkdir()
+    (cache / "one").symlink_to(tmp_path / "elsewhere")
+    place = placed()
+    assert "not a folder of yours" in place.fails("ls")
+    place.section.close()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_that_others_could_look_into_is_closed(
+    cache: Path, containers: list[PlainContainer]
+) -> None:
+    (cache / "one").mkdir(parents=True, mode=0o755)
+    place = placed()
+    place.ok("write_file", file_path="a.txt", content="x")
+    assert stat.S_IMODE((cache / "one").stat().st_mode) == 0o700
+    place.section.close()
+
+
 def test_the_cache_is_in_the_home_unless_a_variable_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,8 @@ MATCHES = 2000
 """The most ``glob`` and ``grep`` give at once."""
 LIST_ENTRIES = 10_000
 SEARCH_SECONDS = 20.0
+PATTERN_CHARACTERS = 4096
+"""The longest pattern of ``glob`` and ``grep``: compiling one costs, and not in a sandbox."""
 
 _KINDS: dict[str, EntryKind] = {"file": "file", "dir": "directory", "link": "link"}
 
@@ -136,6 +138,7 @@ class FileTools:
     def glob(self, params: GlobParams, *, context: ToolContext) -> ToolResult[GlobResult]:
         """Find paths by a pattern."""
         path = self._path(params.path, "path")
+        _check_length("pattern", params.pattern, PATTERN_CHARACTERS)
         with self._live.call(context) as sandbox:
             found = sandbox.glob(params.pattern, str(path))
         result = GlobResult(
@@ -149,6 +152,8 @@ class FileTools:
     def grep(self, params: GrepParams, *, context: ToolContext) -> ToolResult[GrepResult]:
         """Find lines by a regular expression."""
         path = self._path(params.path, "path")
+        _check_length("pattern", params.pattern, PATTERN_CHARACTERS)
+        _check_length("glob", params.glob or "", PATTERN_CHARACTERS)
         with self._live.call(context) as sandbox:
             found = sandbox.grep(
                 params.pattern,
@@ -258,11 +263,11 @@ def _shown_line(line: str) -> str:
     return cut(text, LINE_CHARACTERS)
 
 
-def _check_length(field: str, text: str) -> None:
-    if len(text) > KEPT_CHARACTERS:
+def _check_length(field: str, text: str, most: int = KEPT_CHARACTERS) -> None:
+    if len(text) > most:
         raise ToolValidationError(
             f"{field} has {len(text)} characters",
-            remedy=f"send {KEPT_CHARACTERS} at most; make larger files in several steps",
+            remedy=f"send {most} at most, in several calls if need be",
         )
 
 

@@ -128,7 +128,7 @@ class Live:
         try:
             yield sandbox
         except SandboxError as error:
-            if isinstance(error, GuestLostError) or error.kind in _OVER:
+            if _is_over(error):
                 self._lost(sandbox, error)
                 raise
             context.check()  # what was cancelled fails in many ways: say the true one
@@ -147,12 +147,17 @@ class Live:
         """Bring the file slice up to date with the sandbox, if that is open."""
         wanted = self._looks + 1
         with self._looking:
-            if self._looks >= wanted or self._sandbox is None:
+            sandbox = self._sandbox
+            if self._looks >= wanted or sandbox is None:
                 return  # another call looked after this one was done, or nobody can have written
             self._looks += 1
-            for _ in range(LOOKS):
-                if self._looked(self._sandbox):
-                    return
+            try:
+                # Again, if other calls changed the same files meanwhile.
+                any(self._looked(sandbox) for _ in range(LOOKS))
+            except SandboxError as error:
+                if _is_over(error):
+                    self._lost(sandbox, error)
+                raise
 
     def refresh(self) -> None:
         """After a call failed and its changes were taken back: tell of it again, and look."""
@@ -213,8 +218,12 @@ class Live:
         self._around.logger.warning("workspace.lost", kind=error.kind.value, reason=error.message)
 
 
-# What a sandbox does not come back from.
 _OVER = frozenset({Kind.GUEST_LOST, Kind.GUEST_UNRESPONSIVE, Kind.PROTOCOL, Kind.DISK_LIMIT})
+
+
+def _is_over(error: SandboxError) -> bool:
+    """Whether a sandbox does not come back from this."""
+    return isinstance(error, GuestLostError) or error.kind in _OVER
 
 
 def _is_told(seen: FilesSeen, files: VirtualFileSystem) -> bool:

@@ -8,6 +8,7 @@ section; the folder stays, so that a session that is taken up again finds its fi
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -176,12 +177,13 @@ class _ContainerHome:
     def _filled(self) -> Path:
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            facts = os.lstat(self._root)
         except OSError as error:
-            raise ToolValidationError(
-                f"the folder {self._root} cannot be made: {error.strerror}",
-                kind=Kind.IO,
-                remedy=f"set {variables.CACHE.name} to a folder that can be written to",
-            ) from error
+            raise _unusable(self._root, error.strerror or str(error)) from error
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+            raise _unusable(self._root, "it is not a folder of yours")
+        if facts.st_mode & 0o077:
+            os.chmod(self._root, 0o700)
         self._made = True
         return hydration.hydrated(self._root, self._given.mounts)
 
@@ -210,6 +212,14 @@ class _ContainerHome:
             empty = True
         if empty or not self._config.keep_workspace:
             hydration.remove(self._root)
+
+
+def _unusable(root: Path, reason: str) -> ToolValidationError:
+    return ToolValidationError(
+        f"the folder {root} cannot hold the workspace: {reason}",
+        kind=Kind.IO,
+        remedy=f"set {variables.CACHE.name} to a folder that can be written to",
+    )
 
 
 def _check_ready(sandbox: Sandbox) -> None:

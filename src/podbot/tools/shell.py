@@ -167,9 +167,9 @@ def _check_command(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
         raise _refuse("command is empty", 'name a program: ["ls", "-l"]')
     length = sum(map(len, command))
-    if length > COMMAND_CHARACTERS:
+    if length > COMMAND_CHARACTERS or len(command) > COMMAND_CHARACTERS:
         raise _refuse(
-            f"command has {length} characters",
+            f"command has {length} characters in {len(command)} words",
             f"use {COMMAND_CHARACTERS} at most; pass more on stdin, or write a script with "
             "write_file and run that",
         )
