@@ -47,11 +47,12 @@ class DebianRoot:
 
     def command(self) -> list[str]:
         """The command that writes it to its standard output."""
+        packages = [f"--include={','.join(self.packages)}"] if self.packages else []
         files = [f"--dpkgopt={rule}" for rule in _FILES]
         mirror = [] if self.mirror is None else [self.mirror]
         return [
-            PROGRAM, "--format=tar", "--variant=minbase",
-            f"--include={','.join(self.packages)}", *files, self.suite, "-", *mirror,
+            PROGRAM, "--format=tar", "--variant=minbase", *packages, *files, self.suite, "-",
+            *mirror,
         ]  # fmt: skip
 
     @property

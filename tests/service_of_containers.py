@@ -1,0 +1,160 @@
+"""An engine's service for tests of the command line, where there is no engine: it keeps a list of
+containers and images, and runs commands "in containers" as plain processes of the machine.
+
+Nothing is confined here; what real engines do is tried in tests/e2e.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+sys.path.append(str(Path(__file__).parent / "engine"))
+
+import standin
+from standin import Asked, StandIn, chunked, frame, reply
+
+from podbot.engine import labels
+
+__all__ = ["ServiceOfContainers", "container", "running"]
+
+JSON = {"Content-Type": "application/json"}
+
+
+def container(name: str, owner: str | None, **more: object) -> dict[str, object]:
+    """A container as the list has it; without an owner it is somebody else's."""
+    marks = {} if owner is None else {labels.OWNER: owner, labels.KIND: "sandbox"}
+    return {
+        "Id": f"{abs(hash(name)):064x}"[:64],
+        "Names": [f"/{name}"],
+        "Image": "localhost/some:latest",
+        "State": "running",
+        "Created": 1_700_000_000,
+        "Labels": marks,
+        **more,
+    }
+
+
+class ServiceOfContainers:
+    """What the service has, and what it was asked for."""
+
+    def __init__(self, stand_in: StandIn, url: str):
+        self.url = url
+        self.asked = stand_in.asked
+        self.on = stand_in.on
+        self.containers: list[dict[str, object]] = []
+        self.images: dict[str, dict[str, object]] = {}
+        self.said_by_build: list[dict[str, object]] = [{"stream": "STEP 1/1: FROM x\n"}]
+        self._execs: dict[str, dict[str, object]] = {}
+        self._codes: dict[str, int] = {}
+        self.on(r"GET .*/containers/json", lambda _, asked: reply(self._listed(asked)))
+        self.on(r"POST .*/containers/[^/]+/(stop|kill)", reply(b"", 204))
+        self.on(r"DELETE .*/containers/[^/]+", self._remove)
+        self.on(r"POST .*/containers/[^/]+/exec", self._prepare)
+        self.on(r"POST .*/exec/[^/]+/start", self._start)
+        self.on(r"GET .*/exec/[^/]+/json", self._inspect_exec)
+        self.on(r"GET .*/images/json", lambda *_: reply(list(self.images.values())))
+        self.on(r"GET .*/images/.+/json", self._image)
+        self.on(r"POST .*/images/import", self._import)
+        self.on(r"POST .*/build", self._build)
+
+    def paths(self) -> list[str]:
+        """Method and last part of each request."""
+        return [f"{each.method} {each.path.rpartition('/')[2]}" for each in self.asked]
+
+    def query(self, path_end: str) -> dict[str, str]:
+        """What was asked for with a path that ends so, the last time."""
+        asked = next(each for each in reversed(self.asked) if each.path.endswith(path_end))
+        return dict(parse_qsl(urlsplit(asked.target).query))
+
+    def _listed(self, asked: Asked) -> list[dict[str, object]]:
+        filters = json.loads(dict(parse_qsl(urlsplit(asked.target).query)).get("filters", "{}"))
+        wanted = filters.get("label", [])
+        return [
+            each
+            for each in self.containers
+            if all(name in each["Labels"] for name in wanted)  # type: ignore[operator]
+        ]
+
+    def _remove(self, _: socket.socket, asked: Asked) -> bytes:
+        id = asked.path.rpartition("/")[2]
+        if not any(each["Id"] == id for each in self.containers):
+            return reply({"message": "no such container"}, 404)
+        self.containers = [each for each in self.containers if each["Id"] != id]
+        return reply(b"[]")
+
+    def _prepare(self, _: socket.socket, asked: Asked) -> bytes:
+        name = f"e{len(self._execs)}"
+        self._execs[name] = asked.json()
+        return reply({"Id": name}, 201)
+
+    def _start(self, connection: socket.socket, asked: Asked) -> bytes | None:
+        name = asked.path.split("/")[-2]
+        spec = self._execs[name]
+        given = dict(text.split("=", 1) for text in spec["Env"])  # type: ignore[attr-defined]
+        process = subprocess.Popen(
+            spec["Cmd"],  # type: ignore[arg-type]
+            cwd=spec.get("WorkingDir"),  # type: ignore[arg-type]
+            env={"PATH": "/usr/bin:/bin", **given},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        if asked.json()["Detach"]:
+            process.communicate()
+            self._codes[name] = process.returncode
+            return reply(b"")
+        connection.sendall(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+        data = b""
+        while spec["AttachStdin"] and (part := connection.recv(65536)):
+            data += part
+        out, err = process.communicate(data)
+        self._codes[name] = process.returncode
+        connection.sendall(frame(1, out) * bool(out) + frame(2, err) * bool(err))
+        return None
+
+    def _inspect_exec(self, _: socket.socket, asked: Asked) -> bytes:
+        code = self._codes.get(asked.path.split("/")[-2])
+        return reply({"Running": code is None, "ExitCode": code, "Pid": 1})
+
+    def _image(self, _: socket.socket, asked: Asked) -> bytes:
+        name = asked.path.split("/images/")[1].removesuffix("/json").replace("%3A", ":")
+        found = self.images.get(name.replace("%2F", "/"))
+        return reply({"message": "no such image"}, 404) if found is None else reply(found)
+
+    def _import(self, _: socket.socket, asked: Asked) -> bytes:
+        query = parse_qsl(urlsplit(asked.target).query)
+        lines = [text for key, text in query if key == "changes" and text.startswith("LABEL ")]
+        pairs = (line.removeprefix("LABEL ").split("=", 1) for line in lines)
+        self.add_image(dict(query)["reference"], {name: text.strip('"') for name, text in pairs})
+        return reply({"Id": "sha256:" + "a" * 64})
+
+    def _build(self, _: socket.socket, asked: Asked) -> bytes:
+        query = dict(parse_qsl(urlsplit(asked.target).query))
+        if not any("error" in each for each in self.said_by_build):
+            self.add_image(query["t"], json.loads(query["labels"]))
+        return chunked(json.dumps(each).encode() + b"\n" for each in self.said_by_build)
+
+    def add_image(self, name: str, marks: dict[str, str], created: int = 1_700_000_000) -> None:
+        """Have an image of this name."""
+        self.images[name] = {
+            "Id": "sha256:" + "b" * 64, "RepoTags": [name], "Labels": marks,
+            "Size": 200 << 20, "Created": created,
+        }  # fmt: skip
+
+
+@contextmanager
+def running() -> Iterator[ServiceOfContainers]:
+    """A service that says it is Podman, on a socket with a short name."""
+    with tempfile.TemporaryDirectory(prefix="pbs-", dir="/tmp") as folder:
+        path = Path(folder) / "engine.sock"
+        stand_in = standin.on_socket(path)
+        try:
+            yield ServiceOfContainers(stand_in, f"unix://{path}")
+        finally:
+            stand_in.close()

@@ -1,0 +1,337 @@
+"""`podbot ps`, `stop`, `exec` and what `gc` does about containers, against a small service."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from service_of_containers import ServiceOfContainers, container, reply, running
+
+from podbot import api
+from podbot.cli import main
+from podbot.engine import labels
+from podbot.errors import ContainerError, Kind
+from podbot.launch import containers
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceOfContainers]:
+    with running() as made:
+        monkeypatch.setenv("PODBOT_ENGINE_SOCKET", made.url)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def dead() -> str:
+    """The label of a process that is no more."""
+    code = "from podbot.engine import labels; print(labels.owner_label())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def alive() -> str:
+    return labels.owner_label()
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert main(list(words)) == code
+    return capsys.readouterr().out
+
+
+# ps
+
+
+def test_ps_shows_whose_containers_there_are(
+    service: ServiceOfContainers, alive: str, dead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [
+        container("mine", alive, Created=5),
+        container("left", dead, State="exited", Created=4),
+        container("far", "1/other/boot/1/2/3", Created=3),
+        container("theirs", None),
+    ]
+
+    shown = outcome(capsys, "ps").splitlines()
+    told = json.loads(outcome(capsys, "ps", "--json"))["containers"]
+
+    assert [line.split()[0] for line in shown] == ["NAME", "mine", "left", "far"]
+    assert f"pid {os.getpid()}" in shown[1] and "gone" in shown[2] and "elsewhere" in shown[3]
+    assert [(each["name"], each["running"]) for each in told] == [
+        ("mine", True), ("left", False), ("far", True),
+    ]  # fmt: skip
+    assert told[0]["owner"] == {"pid": os.getpid(), "state": "alive"}
+    assert [each["owner"]["state"] for each in told] == ["alive", "dead", "unknown"]
+
+
+def test_ps_says_that_there_is_nothing(
+    service: ServiceOfContainers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome(capsys, "ps") == "podbot has no containers\n"
+    assert json.loads(outcome(capsys, "ps", "--json")) == {"containers": []}
+
+
+def test_the_engine_may_be_named(
+    service: ServiceOfContainers,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "/no/such/socket")
+    assert main(["ps"]) == 2
+    assert "/no/such/socket" in capsys.readouterr().err
+
+    assert outcome(capsys, "ps", "--engine", service.url) == "podbot has no containers\n"
+
+
+def test_a_name_from_outside_cannot_command_the_terminal(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [container("a\x1b[2Jb", alive)]
+
+    assert "\x1b" not in outcome(capsys, "ps")
+
+
+# stop
+
+
+def test_stop_ends_one_by_its_name_or_the_start_of_its_id(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = container("one", alive)
+    service.containers = [one, container("two", alive), container("theirs", None)]
+
+    assert outcome(capsys, "stop", str(one["Id"])) == "removed  one\n"
+    assert outcome(capsys, "stop", "two") == "removed  two\n"
+    assert [each["Names"] for each in service.containers] == [["/theirs"]]
+    assert service.query("stop") == {"t": "0"}  # a guest heeds no polite signal
+
+
+def test_an_agent_is_asked_to_end_first_and_may_be_kept(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks = {labels.OWNER: alive, labels.KIND: "agent"}
+    service.containers = [container("agent", alive, Labels=marks)]
+
+    assert outcome(capsys, "stop", "--keep", "agent") == "stopped  agent\n"
+
+    assert service.query("stop") == {"t": "10"}
+    assert "DELETE" not in " ".join(service.paths())
+
+
+def test_stop_takes_a_part_of_an_id_that_is_long_enough(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [
+        container("one", alive, Id="abcd1" + "0" * 59),
+        container("two", alive, Id="abcd2" + "0" * 59),
+    ]
+
+    assert outcome(capsys, "stop", "abcd1") == "removed  one\n"
+    assert main(["stop", "ab"]) == 2
+    assert "no container ab" in capsys.readouterr().err
+
+
+def test_stop_refuses_what_it_cannot_tell_or_must_not_touch(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [
+        container("one", alive, Id="abcd1" + "0" * 59),
+        container("two", alive, Id="abcd2" + "0" * 59),
+        container("theirs", None),
+    ]
+
+    told = json.loads(outcome(capsys, "stop", "--json", "abcd", "theirs", "none", "one", code=2))
+
+    kinds = [each["kind"] for each in told["failed"]]
+    assert kinds == ["ambiguous_id", "container_not_found", "container_not_found"]
+    assert "two" in told["failed"][0]["remedy"]
+    assert "podbot did not make it" in told["failed"][1]["message"]
+    assert [each["name"] for each in told["stopped"]] == ["one"]  # the others keep it not
+    assert len(service.containers) == 2
+
+
+def test_stop_all_ends_all_and_says_so_if_there_are_none(
+    service: ServiceOfContainers, alive: str, dead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [
+        container("one", alive), container("two", dead, State="exited"), container("theirs", None)
+    ]  # fmt: skip
+
+    assert sorted(outcome(capsys, "stop", "--all").split()) == ["one", "removed", "removed", "two"]
+    assert outcome(capsys, "stop", "--all") == "podbot has no containers\n"
+    assert json.loads(outcome(capsys, "stop", "--all", "--json"))["stopped"] == []
+
+
+@pytest.mark.parametrize("words", [(), ("--all", "name")])
+def test_stop_wants_names_or_all(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stop", *words]) == 2
+    assert "remedy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status, kind", [(404, None), (304, None), (500, Kind.ENGINE_FAILED)])
+def test_a_container_that_went_by_itself_is_stopped(
+    service: ServiceOfContainers, alive: str, status: int, kind: Kind | None
+) -> None:
+    service.containers = [container("one", alive)]
+    service.on(r"POST .*/stop", reply({"message": "it is gone"} if status != 304 else b"", status))
+
+    if kind is None:
+        assert api.stop("one").name == "one"
+    else:
+        with pytest.raises(ContainerError) as caught:
+            api.stop("one")
+        assert caught.value.kind is kind
+
+
+# exec
+
+
+def test_exec_joins_the_streams_and_gives_the_exit_code(
+    service: ServiceOfContainers, alive: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [container("one", alive)]
+    read, write = os.pipe()
+    os.write(write, b"typed\n")
+    os.close(write)
+    command = ("sh", "-c", "cat; echo err >&2; exit 7")
+    request = api.ExecRequest("one", command)
+
+    try:
+        assert api.exec(request, api.Streams(read, 1, 2)) == 7
+    finally:
+        os.close(read)
+
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err) == ("typed\n", "err\n")
+
+
+@pytest.fixture
+def no_input(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Standard input that has ended."""
+    kept, null = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    yield
+    os.dup2(kept, 0)
+    for fd in (kept, null):
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("one", "--env", "A=1", "--env", "B", "--workdir=/", "--", "sh", "-c", "echo $A$B; pwd"),
+        ("--env", "A=1", "one", "--env=B", "--workdir", "/", "--", "sh", "-c", "echo $A$B; pwd"),
+        ("--env", "A=1", "--env=B", "--workdir=/", "one", "sh", "-c", "echo $A$B; pwd"),
+    ],
+)
+def test_exec_takes_options_on_either_side_of_the_name(
+    service: ServiceOfContainers,
+    alive: str,
+    words: tuple[str, ...],
+    no_input: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    service.containers = [container("one", alive)]
+    monkeypatch.setenv("B", "2")
+
+    assert main(["exec", *words]) == 0
+    assert capfd.readouterr().out == "12\n/\n"
+
+
+def test_exec_detached_waits_and_shows_nothing(
+    service: ServiceOfContainers, alive: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [container("one", alive)]
+
+    assert main(["exec", "one", "-d", "--user=0", "--", "sh", "-c", "echo x; exit 3"]) == 3
+
+    assert capfd.readouterr().out == ""
+    asked = next(each for each in service.asked if each.path.endswith("/exec")).json()
+    assert asked["User"] == "0" and asked["AttachStdin"] is False and asked["Tty"] is False
+
+
+def test_exec_tells_what_it_could_not_do(
+    service: ServiceOfContainers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["exec", "none", "--", "true"]) == 125
+    assert "podbot ps" in capsys.readouterr().err
+    assert main(["exec", "none"]) == 125
+    assert "no command" in capsys.readouterr().err
+    assert main(["exec", "none", "--env", "NO_SUCH_VARIABLE", "--", "true"]) == 125
+    assert "NO_SUCH_VARIABLE: there is no such variable" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["exec", "none", "--no-such-option", "--", "true"])
+    assert "the command comes after --" in capsys.readouterr().err
+
+
+# gc
+
+
+def test_gc_removes_what_dead_owners_left_and_nothing_else(
+    service: ServiceOfContainers, alive: str, dead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def kinds(*options: str) -> dict[str, str]:
+        told = json.loads(outcome(capsys, "gc", "--json", *options))
+        lines = [each for each in told["found"] if each["kind"] == "container"]
+        return {each["path"]: each["fate"] for each in lines}
+
+    service.containers = [
+        container("mine", alive), container("left", dead), container("far", "1/other/boot/1/2/3"),
+        container("theirs", None),
+    ]  # fmt: skip
+    expected = {"left": "removed", "mine": "live", "far": "live"}
+
+    assert kinds("--dry-run") == expected
+    assert len(service.containers) == 4
+    assert "would remove  container left" in outcome(capsys, "gc", "--dry-run")
+    assert kinds() == expected
+    assert len(service.containers) == 3
+    assert kinds() == {"mine": "live", "far": "live"}
+
+
+def test_gc_says_what_kept_it_from_looking_and_does_the_rest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "/no/such/socket")
+
+    assert main(["gc"]) == 0
+
+    shown = capsys.readouterr()
+    assert "containers could not be looked at" in shown.err and "/no/such/socket" in shown.err
+    assert "removed: " in shown.out
+
+
+def test_gc_is_silent_where_there_is_no_engine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def connect(endpoint: object) -> None:
+        raise ContainerError("none was found", kind=Kind.NO_ENGINE)
+
+    monkeypatch.setattr(containers, "connect", connect)
+
+    assert main(["gc"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_engine_that_is_open_is_used_and_stays_open(
+    service: ServiceOfContainers, alive: str
+) -> None:
+    from podbot import engine
+
+    service.containers = [container("one", alive)]
+    with engine.connect(service.url) as opened:
+        assert [each.name for each in api.ps(opened)] == ["one"]
+        assert [each.name for each in api.stop_all(opened)] == ["one"]
+        assert api.ps(opened) == ()
+
+
+def test_a_name_that_the_api_has_not_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_call"):
+        api.no_such_call  # noqa: B018 - looking is what is tried
