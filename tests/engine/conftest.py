@@ -17,9 +17,7 @@ from podbot.engine import Engine, connect
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short name: a socket's path may have 107 characters."""
-    with tempfile.TemporaryDirectory(
-        prefix="pbe-", dir="/tmp", ignore_cleanup_errors=True
-    ) as made:
+    with tempfile.TemporaryDirectory(prefix="pbe-", dir="/tmp", ignore_cleanup_errors=True) as made:
         yield Path(made)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podbot.engine import exchange
@@ -226,6 +226,7 @@ def test_trailers_and_extensions_of_chunks_are_passed_over(pair: Pair) -> None:
     assert pair.wire.read_some() == b"NEXT"
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=300), max_size=8), st.lists(st.integers(1, 40)))
 def test_chunks_are_joined_however_they_arrive(parts: list[bytes], cuts: list[int]) -> None:
     pair = Pair()

@@ -79,10 +79,14 @@ def attached(engine: Engine, container: str, spec: ExecSpec, streams: Streams | 
     """
     streams = streams or Streams()
     tty, execs = streams.are_a_terminal, engine.execs
+    has_input = _is_open(streams.stdin)  # before a connection can get its number
     exec_id = execs.create(container, replace(spec, tty=tty, stdin=True))
     with execs.start(exec_id, tty=tty) as stream:
         pump = _Pump(stream, _writer(streams), framed=not tty)
-        pump.read_from(streams.stdin)
+        if has_input:
+            pump.read_from(streams.stdin)
+        else:
+            pump.send_all(b"")
         if tty:
             with _raw(streams.stdin), _Resizes(streams.stdout, _resizer(engine, exec_id)) as sizes:
                 pump.run(resizes=sizes)
@@ -97,6 +101,14 @@ def collect(stream: Hijacked, stdin: bytes | None, kept: Kept, seconds: float | 
     if stdin is not None:
         pump.send_all(stdin)
     pump.run(seconds)
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _writer(streams: Streams) -> Taken:
