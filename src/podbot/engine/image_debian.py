@@ -7,7 +7,9 @@ with us, whether by an error, by Ctrl-C or because nobody wants the rest of the 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -80,8 +82,13 @@ def bootstrap(root: DebianRoot, say: Say) -> Generator[bytes, None, None]:
 
 
 def _pieces(command: list[str], say: Say) -> Generator[bytes, None, None]:
+    # In a session of its own, so that it can be ended with all that it started.
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     last: deque[str] = deque(maxlen=KEPT_LINES)
     told, made = cast("IO[bytes]", process.stderr), cast("IO[bytes]", process.stdout)
@@ -95,28 +102,28 @@ def _pieces(command: list[str], say: Say) -> Generator[bytes, None, None]:
         if code:
             raise _failure(code, last)
     finally:
+        made.close()  # first: what waits for a reader could not end
         _end(process)
         listening.join()
         told.close()
-        made.close()
 
 
 def _listen(told: IO[bytes], last: deque[str], say: Say) -> None:
     while line := told.readline(4096):
         text = replies.visible(line.decode("utf-8", "replace").strip())
         last.append(text)
-        if text.startswith("I: ") and text.endswith("..."):
+        if text.startswith("I: ") and text.endswith("...") and "tempdir" not in text:
             say(text[3:-3])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have it clean up and end, by force if it takes too long."""
+    """Have it clean up and end, by force and with all it started if that takes too long."""
     if process.poll() is None:
         process.terminate()
         try:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

@@ -47,6 +47,8 @@ _NOT_LIBRARY = {
     "ensurepip", "tkinter", "turtledemo", "lib2to3",
 }  # fmt: skip
 
+_SITE = "sitecustomize.py"
+
 _FILES = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
@@ -147,7 +149,8 @@ def _library(folder: str) -> Iterator[str]:
         folders[:] = sorted(
             name for name in folders if name not in _NOT_LIBRARY and not name.startswith("config-")
         )
-        yield from (os.path.join(place, name) for name in sorted(files))
+        # Of the machine, not of Python: it would do here what was meant for there.
+        yield from (os.path.join(place, name) for name in sorted(files) if name != _SITE)
 
 
 def _is_binary(path: str) -> bool:
@@ -251,7 +254,10 @@ class _Gathering:
         if name in self._there:
             return
         # What is not for this user to read is not for the image either.
-        with suppress(PermissionError, FileNotFoundError), open(path, "rb") as file:
+        with (
+            suppress(PermissionError, FileNotFoundError),
+            open(path, "rb", opener=_at_once) as file,
+        ):
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 return
@@ -267,3 +273,8 @@ def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.type, entry.mode = kind, mode
     return entry
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting, as one would for the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
