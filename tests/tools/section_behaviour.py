@@ -899,7 +899,7 @@ class CommandToolBehaviour(FileToolBehaviour):
         done = place.shell(
             f"echo begun; ({sleep}; echo late > late.txt) & (setsid {sleep} &) ; "
             f"echo $$ > pid; wait; {sleep}",
-            timeout_seconds=1,
+            timeout_seconds=2,
         )
         assert (done.exit_code, done.timed_out) == (124, True)
         assert (done.stdout, done.stderr) == ("begun\n", "")
