@@ -56,6 +56,11 @@ def _kind(item: pytest.Item) -> str | None:
     return call.params["service"] or "elsewhere"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.line(f"what the engines said: {services.logs()}")
+
+
 class Services:
     """The engines that were asked for so far."""
 

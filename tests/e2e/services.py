@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import set_up
@@ -28,6 +29,8 @@ KINDS = (*ROOT_KINDS, *USER_KINDS)
 
 KINDS_VARIABLE = "PODBOT_E2E_KINDS"
 """Only these engines, separated by commas (all, if it is not set)."""
+
+KEPT_RUNS = 10
 
 PATIENCE = 60.0
 """Seconds that a service may take to answer, on a machine that is busy."""
@@ -80,6 +83,18 @@ class Service:
         """The ids of all containers, running or not, that fit each filter (`label=a=b`)."""
         chosen = [word for each in filters for word in ("--filter", each)]
         return self.cli("ps", "--all", "--quiet", "--no-trunc", *chosen).split()
+
+
+@cache
+def logs() -> Path:
+    """The folder of this run's logs; those of a few runs before it are kept."""
+    folder = set_up.place() / "logs"
+    folder.mkdir(exist_ok=True)
+    for old in sorted(folder.iterdir())[: -KEPT_RUNS + 1]:
+        shutil.rmtree(old, ignore_errors=True)
+    made = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    made.mkdir()
+    return made
 
 
 def served() -> tuple[str, ...]:
@@ -190,9 +205,7 @@ def _process(
     command: list[str], environment: Mapping[str, str], kind: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A service with a log; it is told to end, and killed if it does not."""
-    logs = set_up.place() / "logs"
-    logs.mkdir(exist_ok=True)
-    log = logs / f"{kind}-{os.getpid()}.log"
+    log = logs() / f"{kind}-{uuid.uuid4().hex[:4]}.log"
     program = shutil.which(command[0], path=environment["PATH"])
     if program is None:
         raise RuntimeError(f"{command[0]} is missing\n  remedy: make test-e2e, as root")
