@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import socket
 import ssl
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 import standin
 from standin import StandIn, reply
 
-from podbot.engine import ConnectOptions, Engine, connect, connect_and_verify
+from podbot.engine import ConnectOptions, Engine, connect, connect_and_verify, dialing
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 
 NOTHING = ConnectOptions(environment={})
@@ -383,6 +387,90 @@ def test_a_stream_over_tls_can_be_closed_in_one_direction(
         stream.close()
 
     assert said == b"heard " + b"some input " * 10_000
+
+
+def test_tls_can_be_read_without_waiting(
+    secure: Callable[[bool], StandIn], certificates: Path, folder: Path
+) -> None:
+    made = secure(False)
+    gate = threading.Event()
+
+    def speak(connection: socket.socket, _: object) -> None:
+        connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n")
+        gate.wait(10)
+        connection.sendall(b"x" * 50_000)
+        connection.recv(10)
+
+    made.on("POST /v1.41/containers/c/attach", speak)
+    trusting = {"DOCKER_CERT_PATH": client_folder(certificates, folder, "ca.pem")}
+    with (
+        connect(place_of(made), ConnectOptions(environment=trusting)) as engine,
+        engine.containers.attach("c") as stream,
+    ):
+        stream.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stream.recv()
+        gate.set()
+        said, parts = b"", 0
+        deadline = time.monotonic() + 10
+        while len(said) < 50_000 and time.monotonic() < deadline:
+            select.select([stream], [], [], 0.1 if not stream.pending else 0)
+            with suppress(BlockingIOError):
+                said += stream.recv(7000)
+                parts += 1
+        stream.close_write()
+        stream.setblocking(True)
+        assert stream.recv() == b""
+
+    assert said == b"x" * 50_000 and parts > 7
+
+
+def test_what_arrived_before_input_ends_over_tls_is_not_lost(
+    secure: Callable[[bool], StandIn], certificates: Path, folder: Path
+) -> None:
+    made = secure(False)
+
+    def speak(connection: socket.socket, _: object) -> None:
+        connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n")
+        connection.sendall(b"early " * 5000)
+        while connection.recv(1000):
+            pass
+        connection.sendall(b"late")
+
+    made.on("POST /v1.41/containers/c/attach", speak)
+    trusting = {"DOCKER_CERT_PATH": client_folder(certificates, folder, "ca.pem")}
+    with (
+        connect(place_of(made), ConnectOptions(environment=trusting)) as engine,
+        engine.containers.attach("c") as stream,
+    ):
+        stream.settimeout(10)
+        said = stream.recv(6)  # the rest is decrypted, or on its way
+        stream.close_write()
+        while data := stream.recv():
+            said += data
+
+    assert said == b"early " * 5000 + b"late"
+
+
+def test_a_connection_that_is_interrupted_is_not_left_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket.socket, "connect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        connect(f"{folder}/engine.sock")
+
+
+def test_why_a_socket_refused_is_told_even_if_it_is_gone_meanwhile(folder: Path) -> None:
+    refused = dialing.socket_error(OSError(errno.ECONNREFUSED, "refused"), f"{folder}/gone")
+    odd = dialing.socket_error(OSError(errno.EAGAIN, "too busy"), f"{folder}/gone")
+
+    assert "nobody listens" in refused.message and "too busy" in odd.message
+    assert refused.kind is odd.kind is Kind.CONNECTION_FAILED
+    with socket.socket() as tcp:
+        assert dialing.peer_uid(tcp) is None
 
 
 # Searching

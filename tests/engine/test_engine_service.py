@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,7 +16,15 @@ from pathlib import Path
 import pytest
 import standin
 
-from podbot.engine import ConnectOptions, Engine, connect, leash, service, tunnel
+from podbot.engine import (
+    ConnectOptions,
+    Engine,
+    connect,
+    connect_with_runtime,
+    leash,
+    service,
+    tunnel,
+)
 from podbot.engine.client import Call, Purpose
 from podbot.engine.endpoints import parse
 from podbot.engine.leash import Leashed, PrivateFolder
@@ -280,6 +287,23 @@ def test_a_forks_copy_that_is_only_closed_ends_nothing(find: Callable[..., Engin
     engine.ping()
 
 
+def test_a_service_can_have_another_runtime(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in installed.items():
+        monkeypatch.setenv(name, value)
+
+    with connect_with_runtime("runsc") as engine:
+        engine.ping()
+        words = f"--runtime runsc system service --time=300 unix://{engine.endpoint.path}"
+        assert processes_with(words)
+
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ContainerError, match="runsc cannot be had") as caught:
+        connect_with_runtime("runsc")
+    assert caught.value.kind is Kind.UNSUPPORTED
+
+
 def test_a_service_that_nobody_knows_of_can_be_released(installed: dict[str, str]) -> None:
     dialer = ServiceDialer("/nowhere/podman", installed)
     service._stop_all()
@@ -487,10 +511,12 @@ def test_no_word_of_an_endpoint_becomes_an_option_of_ssh() -> None:
     assert "-i" not in words
 
 
-SSHD = "/usr/sbin/sshd"
+# As root, sshd wants a folder that its service makes.
+SSHD = ["/usr/sbin/sshd", *(["/run/sshd"] if os.geteuid() == 0 else [])]
+ABSENT = [path for path in SSHD if not os.path.exists(path)]
 
 
-@pytest.mark.skipif(not os.path.exists(SSHD), reason=f"{SSHD} is not installed")
+@pytest.mark.skipif(bool(ABSENT), reason=f"{(ABSENT or SSHD)[0]} is not installed")
 def test_the_real_ssh_leads_to_an_engine(
     folder: Path, ending: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,12 +533,11 @@ def test_the_real_ssh_leads_to_an_engine(
         f"AuthorizedKeysFile={folder}/authorized", "PidFile=none", "UsePAM=no",
     ]  # fmt: skip
     daemon = subprocess.Popen(
-        [SSHD, "-D", "-e", "-f", "/dev/null", *(word for o in options for word in ("-o", o))],
-        stderr=subprocess.PIPE,
+        [SSHD[0], "-D", "-e", "-f", "/dev/null", *(word for o in options for word in ("-o", o))],
+        stderr=subprocess.DEVNULL,
     )
     ending.callback(daemon.wait)
     ending.callback(daemon.kill)
-    threading.Thread(target=daemon.stderr.read, daemon=True).start()  # type: ignore[union-attr]
     key = (folder / "host.pub").read_text().split()
     (folder / "known").write_text(f"[127.0.0.1]:{port} {key[0]} {key[1]}\n")
     wrapper = folder / "ssh"

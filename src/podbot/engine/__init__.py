@@ -16,7 +16,12 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from podbot.engine.client import Streaming
-    from podbot.engine.connecting import ConnectOptions, connect, connect_and_verify
+    from podbot.engine.connecting import (
+        ConnectOptions,
+        connect,
+        connect_and_verify,
+        connect_with_runtime,
+    )
     from podbot.engine.containers import Containers, ContainerState, ContainerSummary, Created
     from podbot.engine.endpoints import Endpoint
     from podbot.engine.engine import Engine
@@ -85,6 +90,7 @@ __all__ = [
     "attached",
     "connect",
     "connect_and_verify",
+    "connect_with_runtime",
     "exit_status",
     "known_escapes",
     "owner_alive",
@@ -97,7 +103,7 @@ __all__ = [
 
 _HOMES = {
     "podbot.engine.client": "Streaming",
-    "podbot.engine.connecting": "ConnectOptions connect connect_and_verify",
+    "podbot.engine.connecting": ("ConnectOptions connect connect_and_verify connect_with_runtime"),
     "podbot.engine.containers": "Containers ContainerState ContainerSummary Created",
     "podbot.engine.endpoints": "Endpoint",
     "podbot.engine.engine": "Engine",
