@@ -19,13 +19,12 @@ import pytest
 from services import Service
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
-pytest.register_assert_rewrite("section_behaviour")
-
-from section_behaviour import (  # noqa: E402 - found by the line above
-    CommandToolBehaviour,
-    Place,
-    wait_for,
+pytest.register_assert_rewrite(
+    "command_behaviour", "file_behaviour", "session_behaviour", "workplace"
 )
+
+from section_behaviour import CommandToolBehaviour  # noqa: E402 - found by the line above
+from workplace import Place, wait_for  # noqa: E402 - likewise
 
 import podbot  # noqa: E402 - likewise
 from podbot.prompt import Prompt  # noqa: E402 - likewise

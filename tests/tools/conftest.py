@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-pytest.register_assert_rewrite("section_behaviour")
+pytest.register_assert_rewrite(
+    "command_behaviour", "file_behaviour", "session_behaviour", "workplace"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from section_behaviour import running, unique_sleep, wait_for
 from stand_in import PlainContainer
+from workplace import running, unique_sleep, wait_for
 
 from podbot.errors import PromptError
 from podbot.prompt import Cancellation, Deadline, Prompt

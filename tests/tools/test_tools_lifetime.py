@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from section_behaviour import Place, running, unique_sleep, wait_for
+from workplace import Place, running, unique_sleep, wait_for
 
 from podbot.errors import ConfigError, Kind, LaunchError, SandboxError, ToolValidationError
 from podbot.prompt.subagents import Delegation, SubagentIsolationLevel, dispatch_subagents

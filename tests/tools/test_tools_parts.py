@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from section_behaviour import running, unique_sleep, wait_for
+from workplace import running, unique_sleep, wait_for
 
 import podbot.tools
 from podbot.config import variables

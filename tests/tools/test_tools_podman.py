@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from section_behaviour import Place
 from stand_in import PlainContainer
+from workplace import Place
 
 from podbot.errors import ConfigError, FileError, Kind, PromptError
 from podbot.prompt import Prompt

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from section_behaviour import Place
+from workplace import Place
 
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session

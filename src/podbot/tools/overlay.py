@@ -80,7 +80,7 @@ class OverlayWorkspace:
     """The workspace of an `OverlaySandboxSection`, as its session knows it.
 
     ``target`` is the folder it is, ``workdir`` what tool arguments call it, ``layer_id`` the name
-    of the changes: ``podbot diff LAYER_ID`` shows them.
+    of the changes: ``podbot changes show LAYER_ID`` shows them.
     """
 
     target: str
