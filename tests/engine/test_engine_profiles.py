@@ -197,6 +197,7 @@ def test_docker_is_asked_for_the_tools_profile_in_its_own_words() -> None:
 
     assert body["Image"] == IMAGE and body["Cmd"] == ["sleep", "1"] and body["Env"] == ["A=b"]
     assert body["User"] == "65534:65534" and body["Labels"] == {"l": "v"}
+    assert body["OpenStdin"] is body["StdinOnce"] is False
     assert isinstance(host, dict)
     assert host["CapDrop"] == ["ALL"] and host["SecurityOpt"] == ["no-new-privileges"]
     assert host["ReadonlyRootfs"] is True and host["NetworkMode"] == "none" and host["Init"] is True

@@ -171,6 +171,7 @@ def docker_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
         "Env": [f"{name}={value}" for name, value in spec.env.items()],
         "Labels": dict(labels),
         "OpenStdin": spec.stdin,
+        "StdinOnce": spec.stdin,  # it ends with whoever was attached, as Podman has it
         "Tty": spec.tty,
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": host,
