@@ -511,7 +511,8 @@ def spawn_program(argv: list[str], env: Mapping[str, str], cwd: str | int, actio
             raise Refused("command_not_executable", f"{argv[0]}: not executable") from error
         if error.errno in (errno.EAGAIN, errno.ENOMEM):
             raise Refused("out_of_processes", f"{argv[0]}: no room for another process") from error
-        if error.errno == errno.E2BIG:
+        # gVisor says that a name is too long; the program's was found, so it is an argument's.
+        if error.errno in (errno.E2BIG, errno.ENAMETOOLONG):
             raise Refused("too_large", f"{argv[0]}: the arguments are too long") from error
         raise refused(error, argv[0]) from error
     finally:
