@@ -33,6 +33,7 @@ CAUSES = {
     b"image not known": Kind.IMAGE_NOT_FOUND,
     b"no such container": Kind.CONTAINER_NOT_FOUND,
     b"container state improper": Kind.CONTAINER_NOT_RUNNING,
+    b"this container does not have a cgroup": Kind.UNSUPPORTED,
 }
 
 
