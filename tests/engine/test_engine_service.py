@@ -219,7 +219,8 @@ CHILD = """
 
 def child(installed: dict[str, str], more: str) -> subprocess.Popen[str]:
     # Coverage, if it runs, must measure this process too.
-    environment = {name: value for name, value in os.environ.items() if "COV" in name}
+    kept = ("COV", "PYTHONPATH")
+    environment = {n: v for n, v in os.environ.items() if any(word in n for word in kept)}
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(CHILD) + more],
         env=environment | installed,
