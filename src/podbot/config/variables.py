@@ -45,6 +45,9 @@ SHELL_TIMEOUT = Variable(
     alias="WEAKINCENTIVES_SHELL_TIMEOUT",
 )
 ENGINE_SOCKET = Variable("PODBOT_ENGINE_SOCKET", "the socket or address of the container engine")
+ENGINE_PLAIN_TCP = Variable(
+    "PODBOT_ENGINE_PLAIN_TCP", "yes to an engine that is reached over a network without encryption"
+)
 PAGER = Variable("PODBOT_PAGER", "the pager that shows diffs")
 
 TABLE: tuple[Variable, ...] = (
@@ -54,5 +57,6 @@ TABLE: tuple[Variable, ...] = (
     WORKSPACE_ROOT,
     SHELL_TIMEOUT,
     ENGINE_SOCKET,
+    ENGINE_PLAIN_TCP,
     PAGER,
 )

@@ -12,14 +12,15 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 
+from podbot.config import variables
 from podbot.engine import endpoints
 from podbot.engine.endpoints import Endpoint
 from podbot.errors import ConfigError, Kind
 from podbot.frozen import dataclass
 
-SOCKET = "PODBOT_ENGINE_SOCKET"
+SOCKET = variables.ENGINE_SOCKET.name
+PLAIN_TCP = variables.ENGINE_PLAIN_TCP.name
 CONNECTION = "PODMAN_CONNECTION"
-PLAIN_TCP = "PODBOT_ENGINE_PLAIN_TCP"
 
 LIST_SECONDS = 15.0
 MAX_LIST = 1024 * 1024
