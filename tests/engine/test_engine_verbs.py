@@ -766,6 +766,15 @@ def test_an_engine_newer_than_we_know_is_spoken_to_as_we_know_it(docker: Both) -
     assert engine.facts.api_version == "1.44"
 
 
+def test_a_podman_that_is_too_old_is_named(podman: Both) -> None:
+    made, engine = podman
+    made.ping["Libpod-Api-Version"] = "3.4.4"
+
+    with pytest.raises(ContainerError, match=r"Podman 3\.4\.4 .* is too old") as caught:
+        engine.containers.list()
+    assert caught.value.kind is Kind.UNSUPPORTED
+
+
 def test_the_tools_profile_is_the_default_of_a_container() -> None:
     assert ContainerSpec("x").profile is TOOLS
 

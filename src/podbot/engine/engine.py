@@ -32,6 +32,7 @@ ABOUT_SECONDS = 60.0
 NEWEST_API = (1, 44)
 """The newest Docker API that the calls here were written for. Podman takes any."""
 LIBPOD_API = "v4.0.0"
+OLDEST_PODMAN = 4
 
 NOT_AN_ENGINE = "check that a Docker or Podman engine answers at that endpoint"
 
@@ -166,6 +167,14 @@ class Engine:
     def _find_facts(self) -> Facts:
         headers = self._ping().headers
         libpod = headers.get("libpod-api-version", "")
+        major = libpod.partition(".")[0]
+        if major.isdigit() and int(major) < OLDEST_PODMAN:
+            raise ContainerError(
+                f"Podman {replies.visible(libpod)} at {self.endpoint} is too old",
+                kind=Kind.UNSUPPORTED,
+                remedy=f"update it to {OLDEST_PODMAN} or newer",
+                subject=str(self.endpoint),
+            )
         served = _api_version(headers["api-version"])
         version = ".".join(map(str, min(served or NEWEST_API, NEWEST_API)))
         facts = Facts(
