@@ -229,6 +229,28 @@ def test_an_image_without_python_is_named(engine: SmallEngine) -> None:
     assert "podbot image build" in (caught.value.remedy or "")
 
 
+def test_podman_is_asked_again_when_it_could_not_read_its_ids(
+    engine: SmallEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "keep-id requires additional UIDs or GIDs defined in /etc/subuid"
+    tries: list[str] = []
+
+    def confused(verb: str) -> None:
+        if verb == "create":
+            tries.append(verb)
+            if len(tries) != 3:
+                raise ContainerError(said, kind=Kind.CREATE_FAILED)
+
+    monkeypatch.setattr("podbot.sandbox.container.making.MAPPING_PAUSE", 0)
+    engine.containers.trouble = confused
+    with opened(engine) as sandbox:
+        assert sandbox.exec(["true"]).ok
+    with pytest.raises(LaunchError, match="keep-id") as caught:
+        opened(engine)
+    assert caught.value.kind is Kind.USERNS_DENIED
+    assert "subuids" in (caught.value.remedy or "")
+
+
 def test_an_image_that_is_not_there_is_pulled(engine: SmallEngine) -> None:
     engine.pullable.add("other")
     with podbot.sandbox.open("container", image="other", engine=engine) as sandbox:

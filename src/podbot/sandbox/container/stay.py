@@ -13,15 +13,24 @@ import secrets
 import socket
 import threading
 
-from podbot.engine import ContainerSpec, Created, Engine, Facts
+from podbot.engine import Engine, Facts
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass, replace
 from podbot.sandbox import wire
 from podbot.sandbox.channel import visible
-from podbot.sandbox.container import engines, identity, kit, overlays, plan, report, workspace
+from podbot.sandbox.container import (
+    engines,
+    identity,
+    kit,
+    making,
+    overlays,
+    plan,
+    report,
+    workspace,
+)
 from podbot.sandbox.container import target as targets
 from podbot.sandbox.container.identity import EngineKind, Identity
-from podbot.sandbox.container.place import Door, Place, Visitor
+from podbot.sandbox.container.place import Door, Place
 from podbot.sandbox.container.running import Running
 from podbot.sandbox.container.settings import WORKDIR, Settings
 from podbot.sandbox.container.settings import Target as GivenTarget
@@ -159,7 +168,7 @@ class Stay:
         if why is None:
             try:
                 return self._by_socket(grounds)
-            except _SocketUselessError as useless:
+            except making.SocketUselessError as useless:
                 line = self._by_stream(grounds, str(useless))
                 engines.remember_stream(grounds.engine, str(useless))
                 return line
@@ -172,12 +181,12 @@ class Stay:
             try:
                 why = engines.why_stream(running.engine, running.runtime)
                 if why is not None:  # the engine's default, as it turns out
-                    raise _SocketUselessError(why)
-                _start(running, self.settings.image)
-                line, visitor = door.wait(READY_SECONDS, lambda: _look(running))
+                    raise making.SocketUselessError(why)
+                making.start(running, self.settings.image)
+                line, visitor = door.wait(READY_SECONDS, lambda: making.look(running))
                 try:
                     running.hold(visitor.pid)
-                    _check(visitor, grounds.identity)
+                    making.check_visitor(visitor, grounds.identity)
                     overlays.check(running.engine, visitor.pid, grounds.workspace.contents)
                 except BaseException:
                     line.close()
@@ -194,7 +203,7 @@ class Stay:
         try:
             stream = Stream(running.engine.containers.attach(running.id))
             try:
-                _start(running, self.settings.image)
+                making.start(running, self.settings.image)
                 self._greet(stream)
             except BaseException:
                 stream.near.close()
@@ -221,7 +230,7 @@ class Stay:
             json.loads(_exactly(stream.near, head_size))
         except (OSError, ValueError, GuestLostError) as error:
             said = visible(stream.said.strip())
-            raise _no_guest(self.settings.image, said or str(error)) from None
+            raise making.no_guest(self.settings.image, said or str(error)) from None
 
     def _config(self, rlimits: dict[str, int], starts: int) -> dict[str, object]:
         rg = None if self._elsewhere else kit.ripgrep()
@@ -252,13 +261,13 @@ class Stay:
         spec = plan.spec(draft)
         engine = grounds.engine
         try:
-            created = _create(engine, spec)
+            created = making.create(engine, spec)
         except ContainerError as error:
             other = engines.with_runtime(engine, spec.runtime, error)
             if other is None:
                 raise
             self._grounds = replace(grounds, engine=other)
-            engine, created = other, _create(other, spec)
+            engine, created = other, making.create(other, spec)
         return Running(engine, created, spec.name or created.id)
 
     # Between start and end
@@ -342,62 +351,6 @@ class Stay:
                 grounds.workspace.settle()
             finally:
                 grounds.place.remove()
-
-
-class _SocketUselessError(Exception):
-    """The container ended before its guest came: no socket gets through, or it cannot run."""
-
-
-def _create(engine: Engine, spec: ContainerSpec) -> Created:
-    try:
-        return engine.containers.create(spec)
-    except ContainerError as error:
-        if error.kind is not Kind.IMAGE_NOT_FOUND or spec.image.startswith("localhost/"):
-            raise
-    engines.pull(engine, spec.image)
-    return engine.containers.create(spec)
-
-
-def _start(running: Running, image: str) -> None:
-    try:
-        running.engine.containers.start(running.id)
-    except ContainerError as error:
-        said = error.message.lower()
-        lacks = "python3" in said and ("not found" in said or "no such file" in said)
-        if error.kind is Kind.START_FAILED and lacks:
-            raise _no_guest(image, "there is no python3 in it") from error
-        raise
-
-
-def _look(running: Running) -> None:
-    """Whether there is still a guest to wait for."""
-    try:
-        if running.engine.containers.inspect(running.id).running:
-            return
-    except ContainerError as error:
-        if error.kind is not Kind.CONTAINER_NOT_FOUND:
-            raise
-    raise _SocketUselessError("its guest did not come to the socket")
-
-
-def _check(visitor: Visitor, who: Identity) -> None:
-    """See that it is the guest who came: nobody else could, and nobody else may."""
-    if visitor.uid != who.outside[0] or not visitor.first:
-        raise LaunchError(
-            f"someone else came to the guest's socket: process {visitor.pid} of user {visitor.uid}",
-            kind=Kind.PROTOCOL,
-            remedy="check who else can act as you, or as root, on this machine",
-        )
-
-
-def _no_guest(image: str, said: str) -> LaunchError:
-    last = said.splitlines()[-1] if said else "it said nothing"
-    return LaunchError(
-        f"the guest does not run in a container of {image}: {last}",
-        kind=Kind.START_FAILED,
-        remedy="use an image with Python 3.8 or newer, such as podbot's own "
-        "(make it with `podbot image build`)",
-    )
 
 
 def _selinux(grounds: Grounds, line: Line) -> bool:
