@@ -9,14 +9,15 @@ whose engines are all served by the other of the two runs is left out of this on
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 import services
+from screen import PODBOT
 from services import Service
 
+AGENT_IMAGE = "localhost/podbot-e2e-agent:latest"
 USUAL = ("rootful", "rootless")
 
 
@@ -42,11 +43,16 @@ def _kinds(item: pytest.Item) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what has no engine here; order by engine, so that each is started once."""
+    """Leave out what has no engine here; what needs the large image comes last."""
     elsewhere = [item for item in items if _kind(item) == "elsewhere"]
     if elsewhere:
         config.hook.pytest_deselected(items=elsewhere)
-    items[:] = [item for item in items if _kind(item) != "elsewhere"]
+    left = [item for item in items if _kind(item) != "elsewhere"]
+    items[:] = sorted(left, key=_needs_agent_image)
+
+
+def _needs_agent_image(item: pytest.Item) -> bool:
+    return "agent_image" in getattr(item, "fixturenames", ())
 
 
 def _kind(item: pytest.Item) -> str | None:
@@ -93,14 +99,27 @@ def service(
     return found
 
 
+@pytest.fixture(scope="session", autouse=True)
+def agent_image_build(
+    request: pytest.FixtureRequest, all_services: Services
+) -> Iterator[subprocess.Popen[str] | None]:
+    """The build of the large image, by the public command, beside the first tests."""
+    if not any(map(_needs_agent_image, request.session.items)):
+        yield None
+        return
+    command = [*PODBOT, "image", "build", "--with=codex", f"--tag={AGENT_IMAGE}"]
+    with subprocess.Popen(
+        command,
+        env=dict(all_services.get("rootful").environment),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as process:  # fmt: skip
+        yield process
+        process.terminate()
+
+
 @pytest.fixture(scope="session")
-def agent_image(all_services: Services) -> str:
-    """The large image, with Codex, built by the public command; for rootful Podman."""
-    tag = "localhost/podbot-e2e-agent:latest"
-    command = [sys.executable, "-m", "podbot", "image", "build", "--with=codex", f"--tag={tag}"]
-    environment = dict(all_services.get("rootful").environment)
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return tag
+def agent_image(agent_image_build: subprocess.Popen[str]) -> str:
+    """The large image, with Codex; for rootful Podman."""
+    told, _ = agent_image_build.communicate(timeout=600)
+    assert agent_image_build.returncode == 0, told[-4000:]
+    return AGENT_IMAGE

@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from podbot.engine.building import BASE_NAME
 from podbot.engine.image_debian import DebianRoot, bootstrap
@@ -36,7 +37,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACE_VARIABLE = "PODBOT_E2E"
 """Where everything lies; default `/var/cache/podbot-e2e` for root, `~/.cache/podbot-e2e` else."""
 
+SCRIPT = "tests/e2e/set_up.py"
 USER = "podbot-e2e"
+PASSED_ON = ("PODBOT_CI", "PODBOT_E2E_KINDS", "http_proxy", "https_proxy", "no_proxy")
 IMAGE = "localhost/podbot-e2e:latest"
 """The image of the tests: Debian with Python and git."""
 
@@ -73,6 +76,8 @@ default_ulimits = ["nofile=20000:20000", "nproc=32768:32768"]
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "none"
+# The monitor of each exec stays this many seconds after its end; the default is five minutes.
+exit_command_delay = 10
 runtime = "{runtime}"
 
 [engine.runtimes]
@@ -148,6 +153,8 @@ def prepare() -> None:
         if is_root():
             install_packages()
             unpack_docker(folder)
+            # The ordinary user bootstraps the image for both: it must work without privileges.
+            prepare_user()
         else:
             demand_programs()
         write_settings(folder)
@@ -280,7 +287,7 @@ def base_name() -> str:
 def rootfs(folder: Path) -> Path:
     """A Debian root with Python and git as a tarball; made once, by podbot's own recipe."""
     root = wanted_root()
-    made = folder / "images" / f"{root.key}.tar"
+    made = (user_folder(folder) if is_root() else folder) / "images" / f"{root.key}.tar"
     if made.exists():
         return made
     if not there("mmdebstrap"):
@@ -314,14 +321,24 @@ def import_image(environment: Mapping[str, str], tarball: Path) -> None:
 
 
 def run(marks: str, options: Sequence[str]) -> int:
-    """Run the tests as this user, then as an ordinary one if this is root."""
-    codes = [run_pytest(marks, options)]
-    if is_root():
-        codes.append(run_as_ordinary_user(options))
-    failed = [code for code in codes if code not in (0, 5)]
+    """Run the tests as this user, and at the same time as an ordinary one if this is root."""
+    if not is_root():
+        return run_pytest(marks, options)
+    log = place() / "user.log"
+    with log.open("wb") as out:
+        other = start_as_user(["run-engines", *options], out)
+        try:
+            ours = run_pytest(marks, options)
+            theirs = other.wait()
+        finally:
+            other.kill()
+            other.wait()
+    print(f"\n{f' as the user {USER} ':=^80}\n", flush=True)
+    sys.stdout.write(log.read_text(errors="replace"))
+    failed = [code for code in (ours, theirs) if code not in (0, 5)]
     if failed:
         return failed[0]
-    return 0 if 0 in codes else 5  # pytest's word for "nothing was collected"
+    return 0 if 0 in (ours, theirs) else 5  # pytest's word for "nothing was collected"
 
 
 def run_pytest(marks: str, options: Sequence[str]) -> int:
@@ -331,28 +348,44 @@ def run_pytest(marks: str, options: Sequence[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
-def run_as_ordinary_user(options: Sequence[str]) -> int:
-    """The same, on a copy that is theirs, for what must work without privileges."""
-    home = ordinary_user()
-    folder = place() / "user"
-    tree = folder / "tree"
+def user_folder(folder: Path) -> Path:
+    """Where the ordinary user has everything."""
+    return folder / "user"
+
+
+def prepare_user() -> None:
+    """Make ready what the ordinary user needs, by that user: a copy of all, and the image."""
+    ordinary_user()
+    folder = user_folder(place())
     folder.mkdir(mode=0o700, exist_ok=True)
-    copy_tree(tree)
-    share_rootfs(folder)
-    subprocess.run(["chown", "-R", f"{USER}:", folder / "tree", folder / "images"], check=True)
     os.chown(folder, *ids())
+    tree = folder / "tree"
+    copy_tree(tree)
+    make = ["make", "-s", "-C", tree, ".venv/.test", "PYTHON=/usr/bin/python3"]
+    for command in (make, [tree / ".venv/bin/python", SCRIPT, "prepare"]):
+        become = ["runuser", "-u", USER, "--", *command]
+        subprocess.run(become, env=user_environment(), cwd=tree, stdout=sys.stderr, check=True)
+
+
+def start_as_user(words: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start this program as the ordinary user, on the copy that is theirs."""
+    tree = user_folder(place()) / "tree"
+    become = ["runuser", "-u", USER, "--", tree / ".venv/bin/python", SCRIPT, *words]
+    return subprocess.Popen(
+        become, env=user_environment(), cwd=tree,
+        stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+    )  # fmt: skip
+
+
+def user_environment() -> dict[str, str]:
+    """What the ordinary user's processes see: little of root's."""
     environment = {
-        "HOME": str(home), "USER": USER, "LOGNAME": USER, PLACE_VARIABLE: str(folder),
-        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG": "C.UTF-8",
+        "HOME": str(ordinary_user()), "USER": USER, "LOGNAME": USER, "LANG": "C.UTF-8",
+        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        PLACE_VARIABLE: str(user_folder(place())),
     }  # fmt: skip
-    for name in ("PODBOT_CI", "PODBOT_E2E_KINDS"):
-        if name in os.environ:
-            environment[name] = os.environ[name]
-    become = ["runuser", "-u", USER, "--"]
-    make = [*become, "make", "-s", "-C", tree, ".venv/.test", "PYTHON=/usr/bin/python3"]
-    subprocess.run(make, env=environment, cwd=tree, stdout=sys.stderr, check=True)
-    command = [*become, ".venv/bin/python", "tests/e2e/set_up.py", "run-engines", *options]
-    return subprocess.run(command, env=environment, cwd=tree, check=False).returncode
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return environment | passed
 
 
 def ordinary_user() -> Path:
@@ -383,19 +416,7 @@ def copy_tree(tree: Path) -> None:
         ".git", ".venv", ".coverage*", "__pycache__", ".*_cache", ".hypothesis"
     )
     shutil.copytree(ROOT, tree, symlinks=True, ignore=leave, dirs_exist_ok=True)
-
-
-def share_rootfs(folder: Path) -> None:
-    """Spare the ordinary user the bootstrapping."""
-    images = folder / "images"
-    images.mkdir(exist_ok=True)
-    made = {tarball.name: tarball for tarball in (place() / "images").glob("*.tar")}
-    for old in images.iterdir():
-        if old.name not in made:
-            old.unlink()
-    for name, tarball in made.items():
-        if not (images / name).exists():
-            shutil.copyfile(tarball, images / name)
+    subprocess.run(["chown", "-R", f"{USER}:", tree], check=True)
 
 
 if __name__ == "__main__":

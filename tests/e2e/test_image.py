@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from screen import PODBOT, until
 from services import Service
 
-from podbot.engine.image_debian import DebianRoot, bootstrap
 from podbot.engine.image_recipe import AGENTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.podman]
@@ -132,21 +130,3 @@ def test_git_gets_the_token_that_is_mounted_at_the_moment(
         "run", "--rm", "--network=none", agent_image, "sh", "-c", "$GIT_ASKPASS Password || echo no"
     )
     assert refused.split() == ["no"]
-
-
-@pytest.mark.engines("rootless")
-def test_an_ordinary_user_can_bootstrap_debian(service: Service) -> None:
-    """The least there is, to be quick: the same program and the same way as for all images."""
-    said: list[str] = []
-    pieces = bootstrap(DebianRoot(()), said.append)
-    script = "import sys, tarfile; t = tarfile.open(fileobj=sys.stdin.buffer, mode='r|'); " \
-        "print('./etc/debian_version' in [m.name for m in t])"  # fmt: skip
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as reader:
-        assert reader.stdin is not None and reader.stdout is not None
-        for piece in pieces:
-            reader.stdin.write(piece)
-        reader.stdin.close()
-        assert reader.stdout.read() == b"True\n"
-    assert "creating tarball" in said

@@ -26,7 +26,7 @@ SUITE = "bookworm"
 
 CHUNK = 256 * 1024
 KEPT_LINES = 30
-END_SECONDS = 15.0
+END_SECONDS = 60.0
 """How long it may take to clean up after itself when it is told to end."""
 
 # What a sandbox has no use for, and what makes half of the files. Licences stay.
@@ -119,7 +119,8 @@ def _listen(told: IO[bytes], last: deque[str], say: Say) -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Have it clean up and end, by force and with all it started if that takes too long."""
     if process.poll() is None:
-        process.terminate()
+        # As Ctrl-C would, to all at once: it waits for its children before it cleans up.
+        os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
