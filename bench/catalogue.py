@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench import (
     apply,
     changes,
     commands,
+    container,
     diff,
     files,
     framework,
@@ -20,7 +21,7 @@ from bench import (
     startup,
     streams,
 )
-from bench.rows import Absent, Outcome, Row
+from bench.rows import Absent, Outcome
 from bench.setting import PACKAGES, Setting, tool
 
 
@@ -29,7 +30,7 @@ class Benchmark:
     """A name for the command line, what it measures, and the rival it cannot do without."""
 
     name: str
-    measure: Callable[[Setting], list[Row]]
+    measure: Callable[[Setting], Sequence[Outcome]]
     needs: str | None = None
 
     @property
@@ -63,6 +64,7 @@ ALL = (
     Benchmark("run", run.true, needs="bwrap"),
     Benchmark("cycle", changes.whole_cycle, needs="git"),
     Benchmark("podman", changes.beside_podman, needs="podman"),
+    Benchmark("container", container.container, needs="podman"),
     Benchmark("capture", changes.capture_at_scale),
     Benchmark("diff", diff.many, needs="git"),
     Benchmark("diff-hard", diff.hard, needs="git"),

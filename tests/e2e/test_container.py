@@ -379,3 +379,24 @@ def test_a_runtime_can_be_chosen_and_is_told(service: Service) -> None:
     with pytest.raises(LaunchError) as caught:
         opened(service, runtime="kata")
     assert caught.value.remedy
+
+
+@pytest.mark.engines("rootful", "rootless")
+def test_an_engine_that_is_killed_takes_nothing_with_it(service: Service, tmp_path: Path) -> None:
+    socket = tmp_path / "engine.sock"
+    command = ["podman", "system", "service", "--time=0", f"unix://{socket}"]
+    other = subprocess.Popen(command, env=dict(service.environment), stderr=subprocess.DEVNULL)
+    eventually(socket.exists)
+    options = {"engine": f"unix://{socket}", "image": service.image}
+    with podbot.sandbox.open("container", **options) as sandbox:
+        assert isinstance(sandbox, ContainerSandbox) and sandbox.container is not None
+        container = sandbox.container.id
+        begun = sandbox.spawn(["sh", "-c", "echo begun; read line; echo $line"])
+        assert begun.stdout.read() == b"begun\n"
+        other.kill()
+        other.wait()
+        begun.write("and done\n")
+        assert begun.stdout.read_all() == b"and done\n"
+        sandbox.write("file", "x")
+        assert sandbox.exec(["cat", "file"]).stdout == "x"
+    eventually(lambda: container not in service.containers())

@@ -1,0 +1,138 @@
+"""Containers: a command in one that runs, a new one, one from stock, and many at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import podbot.sandbox
+from bench.measure import Side, Spread, race
+from bench.rows import Absent, Outcome, Row, Target
+from bench.setting import Setting
+from podbot.engine import DEFAULT_IMAGE, connect
+from podbot.errors import PodbotError
+from podbot.sandbox import ContainerSandbox
+
+IMAGE_VARIABLE = "PODBOT_BENCH_IMAGE"
+MANY = 50
+SETTLE = 0.05
+
+
+def container(setting: Setting) -> list[Outcome]:
+    """A command, a start and a claim beside podman's, and 50 containers at once."""
+    image = os.environ.get(IMAGE_VARIABLE, DEFAULT_IMAGE)
+    try:
+        with connect() as engine:
+            if not engine.images.exists(image):
+                return [_skipped(f"there is no image {image}; make it with `podbot image build`")]
+            options = {"engine": engine, "image": image}
+            return [
+                *_commands(setting, options),
+                *_starts(setting, options),
+                *_many(setting, options),
+            ]
+    except PodbotError as error:
+        return [_skipped(f"no engine can be used here: {error.message}")]
+
+
+def _skipped(reason: str) -> Absent:
+    return Absent("container", (container.__doc__ or "").rstrip("."), reason, "skipped")
+
+
+def _opened(options: dict[str, object]) -> ContainerSandbox:
+    made = podbot.sandbox.open("container", **options)
+    assert isinstance(made, ContainerSandbox)
+    return made
+
+
+def _bare() -> None:
+    subprocess.run(["true"], capture_output=True, check=True)
+
+
+def _commands(setting: Setting, options: dict[str, object]) -> list[Row]:
+    with _opened(options) as sandbox:
+        assert sandbox.container is not None
+        name = sandbox.container.name
+        sides = {
+            "ours": Side(lambda: sandbox.exec(["true"])),
+            "bare": Side(_bare),
+        }
+        spread = race(sides, setting.pace(300))
+        slow = {
+            "ours": Side(lambda: sandbox.exec(["true"])),
+            "podman": Side(_podman("exec", name, "true")),
+        }
+        beside = race(slow, setting.pace(20, SETTLE, warm_up=1))
+    return [
+        Row("container", "exec true in a container that runs", spread["ours"], "ms",
+            spread["bare"], "bare subprocess.run", Target(1.6)),
+        Row("container", "podman exec, beside that", beside["podman"], "ms",
+            beside["ours"], "podbot", Target(80, at_least=True)),
+    ]  # fmt: skip
+
+
+def _starts(setting: Setting, options: dict[str, object]) -> list[Row]:
+    """From nothing, and from stock, to the first result; ending it is off the clock."""
+    left: list[podbot.sandbox.Sandbox] = []
+
+    def tidy() -> None:
+        while left:
+            left.pop().close()
+
+    def start() -> None:
+        left.append(_opened(options))
+        left[-1].exec(["true"]).check()
+
+    with podbot.sandbox.Pool("container", size=2, **options) as pool:
+
+        def claim() -> None:
+            left.append(pool.claim(environment={"WHO": "bench"}))
+            left[-1].exec(["true"]).check()
+
+        def stocked() -> None:
+            tidy()
+            pool.wait_full()
+
+        sides = {
+            "start": Side(start, before=stocked),
+            "podman": Side(_podman("run", "--rm", str(options["image"]), "true"), before=stocked),
+            "claim": Side(claim, before=stocked),
+            "bare": Side(_bare, before=stocked),
+        }
+        spread = race(sides, setting.pace(20, SETTLE, warm_up=1))
+        tidy()
+    return [
+        Row("container", "a new container to its first result", spread["start"], "ms",
+            spread["podman"], "podman run --rm", Target(1.1)),
+        Row("container", "a claim to its first result", spread["claim"], "ms",
+            spread["bare"], "bare subprocess.run", Target(10)),
+    ]  # fmt: skip
+
+
+def _many(setting: Setting, options: dict[str, object]) -> list[Row]:
+    count = MANY // 5 if setting.quick else MANY
+
+    def one(_: int) -> ContainerSandbox | None:
+        try:
+            sandbox = _opened(options)
+            sandbox.exec(["true"]).check()
+        except PodbotError:
+            return None
+        return sandbox
+
+    with ThreadPoolExecutor(count) as threads:
+        live = [sandbox for sandbox in threads.map(one, range(count)) if sandbox is not None]
+        answers = list(threads.map(lambda sandbox: sandbox.exec(["true"]).ok, live))
+        list(threads.map(lambda sandbox: sandbox.close(), live))
+    failed = float(count - sum(answers))
+    what = f"{count} containers at once: failures"
+    return [Row("container", what, Spread(failed, failed), "", target=Target(0))]
+
+
+def _podman(*words: str) -> Callable[[], None]:
+    def run() -> None:
+        subprocess.run(["podman", *words], capture_output=True, check=True)
+
+    return run
