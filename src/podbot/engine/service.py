@@ -152,10 +152,12 @@ _registered = False
 def _register() -> None:
     global _registered  # noqa: PLW0603 - once a process
     if not _registered:
-        import atexit
+        import weakref
 
         _registered = True
-        atexit.register(_stop_all)
+        # At exit, and not by atexit: finalizers run in turn, the last one made first, so whatever
+        # uses a service and was made later ends before it does.
+        weakref.finalize(Service, _stop_all)
         os.register_at_fork(after_in_child=_forget_all)
 
 

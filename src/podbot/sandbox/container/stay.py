@@ -340,7 +340,7 @@ class Stay:
             self._watcher = None
         running, self.running = self.running, None
         if running is not None:
-            with contextlib.suppress(ContainerError):
+            with contextlib.suppress(ContainerError, OSError):
                 # What an engine cannot remove now, it removes by itself or `podbot gc` does.
                 running.end()
 
