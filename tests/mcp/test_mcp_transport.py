@@ -95,12 +95,47 @@ def test_lines_are_messages_or_errors() -> None:
         (b"[" * 10_000, -32700),
         (b"[]", -32600),
         (b'{"id": 1, "method": "ping"}', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600),
+        (b'{"jsonrpc": "2.0", "id": {"a": 1}, "method": "ping"}', -32600),
         (None, -32600),
     ):
         refused = stdio.parsed(data)
         assert isinstance(refused, ErrorData)
         assert refused.code == code, data
-        assert len(refused.message) < 100
+        assert len(refused.message) < 150
+
+
+CALL = b'{"jsonrpc": "2.0", "id": %s, "method": "tools/call", "params": {"a": %s}}'
+
+
+@pytest.mark.parametrize(
+    ("data", "asked"),
+    [
+        (CALL % (b"7", b'"\\ud800"'), 7),
+        (CALL % (b'"seven"', b'"\\ud800"'), "seven"),
+        (CALL % (b"7", b"9" * 10_000), 7),
+        (b'{"id": 7, "method": "ping"}', 7),
+        (CALL % (b'"\\ud800"', b"1"), None),
+        (CALL % (b"9" * 10_000, b"1"), None),
+        (CALL % (b"true", b'"\\ud800"'), None),
+        (b'{"id": 7}', None),
+        (b"[7]", None),
+        (b"[" * 10_000, None),
+        (None, None),
+    ],
+)
+def test_a_refused_request_is_answered_by_its_id_where_it_can_be_told(
+    data: bytes | None, asked: str | int | None
+) -> None:
+    """Without it a client waits for ever: half a character in an argument is enough."""
+    assert isinstance(stdio.parsed(data), ErrorData)
+    assert stdio.request_id(data) == asked
+
+
+def test_a_notification_that_speaks_of_ids_is_one() -> None:
+    found = stdio.parsed(b'{"jsonrpc": "2.0", "method": "m", "params": {"id": 1}}')
+    assert isinstance(found, SessionMessage)
 
 
 def test_what_is_no_message_is_answered_and_the_rest_is_handed_on(pipes: Pipes) -> None:

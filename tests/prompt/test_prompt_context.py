@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -132,3 +133,50 @@ def test_a_thread_can_wait_for_the_cancellation() -> None:
     late = Cancellation()
     late.cancel()
     assert late.wait(0)
+
+
+def test_what_is_stopped_is_asked_again_until_there_is_something_to_stop() -> None:
+    cancellation = Cancellation()
+    ready, stopped = threading.Event(), threading.Event()
+
+    def stop() -> bool:
+        if ready.is_set():
+            stopped.set()
+        return stopped.is_set()
+
+    with cancellation.stopping(stop):
+        cancellation.cancel()  # comes back at once
+        assert not stopped.is_set()
+        ready.set()
+        assert stopped.wait(20)
+
+
+def test_what_is_over_is_not_stopped_any_more() -> None:
+    cancellation = Cancellation()
+    late: list[Callable[[], object]] = []
+    cancellation.on_cancel = lambda callback: late.append(callback) or (lambda: None)  # type: ignore[method-assign, func-returns-value]
+    asked: list[bool] = []
+
+    with cancellation.stopping(lambda: asked.append(True) or True):  # type: ignore[func-returns-value]
+        late[0]()
+    late[0]()
+
+    assert asked == [True]
+
+
+def test_asking_again_ends_with_the_block() -> None:
+    cancellation = Cancellation()
+    with cancellation.stopping(lambda: False):
+        cancellation.cancel()
+    for thread in threading.enumerate():
+        if thread.name == "podbot-cancel":
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def test_what_was_cancelled_before_is_stopped_at_once() -> None:
+    cancellation = Cancellation()
+    cancellation.cancel()
+    asked: list[bool] = []
+    with cancellation.stopping(lambda: asked.append(True) or True):  # type: ignore[func-returns-value]
+        assert asked == [True]

@@ -324,6 +324,16 @@ def test_odd_arguments_for_an_unknown_tool_are_kept_shortly(session: Session) ->
     assert str(kept[2]).startswith('{"a": (int), "b": None, "c": 0.5, "d": "yyy')
 
 
+@pytest.mark.parametrize("name", ["note", "nope"])
+def test_names_of_arguments_that_cannot_be_written_are_a_failing_result(
+    session: Session, name: str
+) -> None:
+    result = prompt_of(Notes(noting)).call(name, {10**5000: 1}, session=session)  # type: ignore[dict-item]
+
+    assert not result.success
+    assert invoked(session)[0].params == "(dict)"
+
+
 def test_a_call_id_of_the_model_is_kept_shortly(session: Session) -> None:
     prompt_of(Notes(noting)).call("note", {"text": "a"}, session=session, call_id="x" * 10_000)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -227,6 +228,33 @@ def test_one_failure_cancels_nobody(
     assert results[0].text.startswith("RuntimeError: xxx") and len(results[0].text) < 1100
     assert results[2].text == "no model\n  remedy: log in"
     assert "subagent_failed" in caplog.text
+
+
+@BOTH
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()])
+def test_one_that_exits_ends_nobody_else(
+    session: Session, isolation: SubagentIsolationLevel, error: BaseException
+) -> None:
+    failed = threading.Event()
+
+    def act(prompt: Prompt, own: Session, text: str, cancellation: Any) -> str:
+        if task_in(text) == "exit":
+            failed.set()
+            raise error
+        assert failed.wait(60)
+        assert not cancellation.cancelled
+        return "stayed"
+
+    results = dispatch_subagents(
+        tasks("exit", "a"),
+        isolation,
+        adapter=Runs(act),
+        prompt=prompt_of(Desk(session)),
+        session=session,
+    )
+
+    assert [result.success for result in results] == [False, True]
+    assert results[0].text.startswith(type(error).__name__)
 
 
 def test_a_section_that_cannot_be_closed_does_not_lose_the_answer(

@@ -207,6 +207,18 @@ class CommandTests(SectionTests):
         assert not result.success
         assert {path: file.content for path, file in place.files.items()} == {"new.txt": "n"}
 
+    @pytest.mark.parametrize("mode", ["000", "644"])
+    def test_a_workspace_that_a_command_closed_can_be_used_on(
+        self, place: Place, mode: str
+    ) -> None:
+        place.ok("write_file", file_path="a.txt", content="x")
+        assert place.shell(f"chmod {mode} .; echo told").stdout == "told\n"
+        assert place.shell("cat a.txt").stdout == "x"
+        assert place.ok("read_file", file_path="a.txt").total_lines == 1
+        place.sandbox.exec(["chmod", mode, place.sandbox.workdir])  # as something that lives on may
+        place.call("shell_execute", command=["true"])
+        assert place.shell("cat a.txt").stdout == "x"
+
     def test_a_fifo_a_socket_and_a_device_hang_nobody(self, place: Place) -> None:
         place.shell("mkfifo fifo; ln -s /dev/zero zero; ln -s fifo to-fifo")
         for path in ("fifo", "to-fifo"):
@@ -252,6 +264,14 @@ class CommandTests(SectionTests):
         assert not result.success and "SyntaxError" in result.value.stderr
         assert not place.call("evaluate_python", code="raise SystemExit(2)").success
         assert place.ok("evaluate_python", code="raise SystemExit(0)").value_repr is None
+
+    def test_code_that_ends_without_a_word_is_told_as_that(self, place: Place) -> None:
+        result = place.call("evaluate_python", code="import os; os._exit(7)")
+        assert not result.success
+        assert result.message == "The code failed (exit code 7)."
+        assert (
+            place.ok("evaluate_python", code="import sys; sys.stdout = None\n5").value_repr == "5"
+        )
 
     def test_nothing_of_one_call_is_left_for_the_next_but_files(self, place: Place) -> None:
         place.ok("evaluate_python", code="x = 1; open('kept.txt', 'w').write('k')")

@@ -317,6 +317,18 @@ class FileTests(SectionTests):
         found = place.ok("glob", pattern="**/*.py", path="src")
         assert [str(path) for path in found.matches] == ["src/deep/b.py"]
 
+    def test_a_pattern_may_start_at_the_workspace_as_paths_do(self, place: Place) -> None:
+        for path in ("top.py", "src/a.py", "src/deep/b.py"):
+            place.ok("write_file", file_path=path, content="x = 1")
+        for top in ("/workspace", place.sandbox.workdir):
+            found = place.ok("glob", pattern=f"{top}/**/*.py")
+            assert [str(path) for path in found.matches] == ["src/a.py", "src/deep/b.py", "top.py"]
+            found = place.ok("glob", pattern=f"{top}/src/*.py", path="/workspace/src")
+            assert [str(path) for path in found.matches] == ["src/a.py"]
+            lines = place.ok("grep", pattern="x", glob=f"{top}/src/**")
+            assert [str(line.path) for line in lines.matches] == ["src/a.py", "src/deep/b.py"]
+            assert "relative to path" in place.fails("glob", pattern=f"{top}/*.py", path="src")
+
     def test_glob_is_cut_and_says_so(self, place: Place) -> None:
         if self.commands:
             place.shell("mkdir many; cd many; seq 2001 | xargs mkdir")

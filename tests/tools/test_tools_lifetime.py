@@ -20,6 +20,7 @@ import pytest
 from workplace import Place, running, unique_sleep, wait_for
 
 from podbot.errors import ConfigError, Kind, LaunchError, SandboxError, ToolValidationError
+from podbot.prompt import Cancellation
 from podbot.prompt.subagents import Delegation, SubagentIsolationLevel, dispatch_subagents
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
@@ -125,6 +126,9 @@ def test_a_variable_sets_the_timeout_of_commands(
     monkeypatch.setenv(name, "1")
     place = local(session, root)
     assert place.ok("shell_execute", command=["sleep", "60"]).timed_out
+    assert "(1 unless you say otherwise)" in " ".join(place.prompt.render().text.split())
+    (tool,) = [tool for tool in place.prompt.tools if tool.name == "shell_execute"]
+    assert tool.parameters["timeout_seconds"].endswith("1 to 120; default 1.")
     place.section.close()
     monkeypatch.setenv("PODBOT_SHELL_TIMEOUT", "soon")
     with pytest.raises(ConfigError, match="PODBOT_SHELL_TIMEOUT='soon'"):
@@ -232,7 +236,7 @@ def test_a_folder_that_cannot_be_removed_is_named(
 
 def kill_guest(sandbox: Sandbox) -> None:
     """What an out-of-memory killer would do."""
-    parent = sandbox.exec(["sh", "-c", "echo $PPID"]).stdout
+    parent = sandbox.exec(["sh", "-c", "echo $PPID"], cwd="/").stdout
     os.kill(int(parent), signal.SIGKILL)
 
 
@@ -243,12 +247,103 @@ def test_a_lost_local_sandbox_is_opened_again_in_the_same_folder(
     place.ok("write_file", file_path="kept.txt", content="kept")
     lost = place.sandbox
     kill_guest(lost)
-    assert not place.call("ls").success  # said once
+    assert "call a tool again" in place.fails("ls")  # said once
     assert place.ok("read_file", file_path="kept.txt").content == "   1 | kept"
     assert place.sandbox is not lost
     assert place.files["kept.txt"].content == "kept"
     place.section.close()
     assert list(root.iterdir()) == []
+
+
+SPOILT = {
+    "gone": 'rm -rf "$PWD"',
+    "gone with what is above it": 'rm -rf "$(dirname "$PWD")"',
+    "another folder": "cd ..; mv workspace old; mkdir workspace; echo n > workspace/new.txt",
+    "a link that leads out": "cd ..; mv workspace old; ln -s / workspace",
+    "a file": "cd ..; mv workspace old; touch workspace",
+}
+
+
+@pytest.mark.parametrize("script", SPOILT.values(), ids=SPOILT)
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_workspace_that_a_command_removed_or_replaced_is_there_again(
+    session: Session, root: Path, script: str, killed: bool
+) -> None:
+    place = local(session, root)
+    place.shell(f"{script}; true")
+    if killed:
+        kill_guest(place.sandbox)
+        place.call("ls")
+    place.ok("write_file", file_path="a/b.txt", content="written")
+    assert place.shell("cat a/b.txt").stdout == "written"
+    entries = {str(entry.path) for entry in place.ok("ls").entries}
+    assert entries == ({"a", "new.txt"} if "new.txt" in script else {"a"})
+    assert set(place.files) == ({"a/b.txt", "new.txt"} if "new.txt" in script else {"a/b.txt"})
+    place.section.close()
+    assert [each.name for each in root.iterdir()] == []
+
+
+def test_a_call_that_loses_its_section_says_so(session: Session, root: Path) -> None:
+    place = local(session, root)
+    said: list[str] = []
+    sleep = unique_sleep()
+    script = f"touch begun; exec {sleep}"
+    thread = threading.Thread(
+        target=lambda: said.append(place.fails("shell_execute", command=["sh", "-c", script]))
+    )
+    begun = Path(place.sandbox.workdir, "begun")
+    thread.start()
+    wait_for(begun.exists)
+    place.section.close()
+    thread.join(20)
+    assert said and said[0].startswith("the workspace of this section is closed")
+
+
+def test_a_call_cancelled_while_the_sandbox_opens_runs_nothing(
+    session: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = local(session, root)
+    cancellation = Cancellation()
+    real = LocalSandbox.__init__
+
+    def slow(self: LocalSandbox, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
+        cancellation.cancel()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalSandbox, "__init__", slow)
+        result = place.prompt.call(
+            "shell_execute", {"command": ["touch", "ran"]}, cancellation=cancellation
+        )
+    assert not result.success and "cancelled" in result.message
+    assert place.ok("ls").entries == ()
+    place.section.close()
+
+
+def test_a_cancel_that_comes_late_does_not_hit_the_next_call(session: Session, root: Path) -> None:
+    place = local(session, root)
+    late: list[Any] = []
+
+    class Late(Cancellation):
+        def on_cancel(self, callback: Any) -> Any:
+            late.append(callback)
+            return super().on_cancel(callback)
+
+    ended: list[Any] = []
+
+    def work() -> None:
+        place.prompt.call("ls", cancellation=Late())
+        ended.append(place.shell("touch begun; while [ ! -e go ]; do sleep 0.01; done"))
+
+    begun = Path(place.sandbox.workdir, "begun")
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_for(begun.exists)
+    late[0]()
+    begun.with_name("go").touch()
+    thread.join(20)
+    assert ended[0].exit_code == 0
+    place.section.close()
 
 
 def test_a_lost_overlay_sandbox_goes_on_in_its_layer(session: Session, tmp_path: Path) -> None:
@@ -300,13 +395,17 @@ def test_a_sandbox_that_is_lost_while_it_is_looked_at_is_opened_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(Sandbox, "list", dying)
-        assert not place.call("shell_execute", command=["true"]).success
+        assert place.ok("shell_execute", command=["echo", "x"]).stdout == "x\n"  # it did run
+    assert place.section.sandbox is None
     assert place.ok("read_file", file_path="kept.txt").total_lines == 1
     place.section.close()
 
 
 def test_a_sandbox_that_cannot_be_looked_into_is_not_kept(
-    session: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     place = local(session, root)
 
@@ -320,7 +419,9 @@ def test_a_sandbox_that_cannot_be_looked_into_is_not_kept(
     assert place.ok("ls").entries == ()
     with monkeypatch.context() as patch:
         patch.setattr(Sandbox, "list", failing)
-        assert "no list today" in place.fails("shell_execute", command=["true"])
+        assert place.ok("shell_execute", command=["echo", "x"]).stdout == "x\n"  # it did run
+        assert place.ok("evaluate_python", code="1").value_repr == "1"
+    assert "workspace.unseen" in caplog.text and "no list today" in caplog.text
     assert place.section.sandbox is not None  # it is as good as before
     place.section.close()
 

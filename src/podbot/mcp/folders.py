@@ -122,6 +122,8 @@ def _kind(name: str, title: str, text: str) -> Kindred:
 class _FolderHome:
     """The folder. Should its sandbox be lost, the next one goes on with the same changes."""
 
+    stands = True
+
     def __init__(self, target: str, workdir: str, opened: Callable[[Layer | None], Sandbox]):
         self.workdir: str | None = workdir
         self._target = target

@@ -8,6 +8,8 @@ message is answered with an error, and the server goes on. What messages mean is
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
 import select
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +23,7 @@ from mcp_types import (
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
+    JSONRPCNotification,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
@@ -38,6 +41,7 @@ MESSAGE_BYTES = 16 * 1024 * 1024
 FLUSH_SECONDS = 1.0
 """How long a client that does not read is waited for at the end."""
 _CHUNK = 64 * 1024
+_ID_DIGITS = 20
 
 
 @asynccontextmanager
@@ -80,8 +84,8 @@ async def _read(
             async for data in lines(fd, MESSAGE_BYTES):
                 found = parsed(data)
                 if isinstance(found, ErrorData):
-                    # Which request it was cannot be known, and JSON-RPC has null for that.
-                    refusal = JSONRPCError(jsonrpc="2.0", id=None, error=found)
+                    # JSON-RPC has null for a request that cannot be told.
+                    refusal = JSONRPCError(jsonrpc="2.0", id=request_id(data), error=found)
                     await answers.send(SessionMessage(refusal))
                 else:
                     await to_server.send(found)
@@ -103,11 +107,46 @@ def parsed(data: bytes | None) -> SessionMessage | ErrorData:
             code=INVALID_REQUEST, message=f"a message may have {MESSAGE_BYTES} bytes at most"
         )
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False))
+        message = jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValidationError as error:
-        if any(each["type"] == "json_invalid" for each in error.errors(include_input=False)):
+        if not any(each["type"] == "json_invalid" for each in error.errors(include_input=False)):
+            return ErrorData(code=INVALID_REQUEST, message="a line that is no JSON-RPC message")
+        if request_id(data) is None:
             return ErrorData(code=PARSE_ERROR, message="a line that is not JSON")
-        return ErrorData(code=INVALID_REQUEST, message="a line that is no JSON-RPC message")
+        return ErrorData(
+            code=PARSE_ERROR,
+            message="the message holds half of a character (a lone surrogate), or a number of too "
+            "many digits; send it without",
+        )
+    if isinstance(message, JSONRPCNotification) and b'"id"' in data and "id" in _members(data):
+        # It waits for an answer, and a notification would get none.
+        return ErrorData(code=INVALID_REQUEST, message="an id must be a whole number or a string")
+    return SessionMessage(message)
+
+
+def request_id(data: bytes | None) -> str | int | None:
+    """Whose request a message was that could not be taken; None if that cannot be told.
+
+    Without it a client would wait for an answer for ever.
+    """
+    members = {} if data is None else _members(data)
+    found = members.get("id") if "method" in members else None
+    if isinstance(found, str):
+        return found if found.isascii() else None
+    return found if type(found) is int else None
+
+
+def _members(data: bytes) -> dict[str, object]:
+    """What is in a message, read by a parser that takes more than it should."""
+    try:
+        found: object = json.loads(data, parse_int=_whole)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _ID_DIGITS else math.nan
 
 
 async def lines(fd: int, limit: int) -> AsyncIterator[bytes | None]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, ToolValidationError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from podbot.prompt.prompt import Prompt
     from podbot.runtime.events import EventBus
     from podbot.runtime.session import Session
+
+_ASK_AGAIN = 0.01
+"""Seconds until a cancelled call that is between two steps is looked at again."""
 
 _logger = get_logger(__name__, component="prompt.context")
 
@@ -52,7 +56,7 @@ class Progress:
 class Cancellation:
     """Set once, by whoever no longer wants the answer; seen by the handler.
 
-    A handler that blocks registers what wakes it with `on_cancel`; one that loops calls
+    A handler that blocks says what ends that with `stopping` or `on_cancel`; one that loops calls
     `ToolContext.check`. Every method may be called from any thread.
     """
 
@@ -96,6 +100,36 @@ class Cancellation:
                 return lambda: self._forget(callback)
         callback()
         return lambda: None
+
+    @contextmanager
+    def stopping(self, stop: Callable[[], bool]) -> Iterator[None]:
+        """Have ``stop`` end what is done in the ``with`` block, on `cancel`.
+
+        It says whether there was something to end. If not, it is asked again until there is, or
+        the block is over; so a moment between two steps is none in which a cancel gets lost. After
+        the block it is never called: what its thread does next is no longer this.
+        """
+        lock, over = threading.Lock(), False
+
+        def tried() -> bool:
+            with lock:
+                return over or stop()
+
+        def insist() -> None:
+            while not tried():
+                time.sleep(_ASK_AGAIN)
+
+        def begin() -> None:
+            if not tried():  # whoever cancels does not wait
+                threading.Thread(target=insist, name="podbot-cancel", daemon=True).start()
+
+        forget = self.on_cancel(begin)
+        try:
+            yield
+        finally:
+            forget()
+            with lock:
+                over = True
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is cancelled, for so many seconds at most; whether it is."""

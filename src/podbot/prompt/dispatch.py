@@ -150,6 +150,13 @@ def _unknown(prompt: Prompt, name: object) -> str:
 
 def _kept(arguments: object) -> str:
     """Arguments that could not be parsed, as text for the log: bounded, whatever they were."""
+    try:
+        return _described(arguments)
+    except Exception:  # a name that cannot be written, such as a number of very many digits
+        return f"({type(arguments).__name__})"
+
+
+def _described(arguments: object) -> str:
     if isinstance(arguments, str):
         return short(arguments, KEPT_ARGUMENTS)
     if isinstance(arguments, Mapping):

@@ -136,7 +136,9 @@ def _run(parent: _Parent, delegation: Delegation) -> SubagentResult:
             )
     except PodbotError as error:
         return SubagentResult(delegation.task, False, str(error), session_id)
-    except Exception as error:
+    except BaseException as error:
+        # Also one that exits, or whose event loop was cancelled: it runs in a thread of ours, where
+        # neither Ctrl-C nor a signal arrives, and it is no reason to end the others.
         _logger.error("subagent_failed", error=error, session_id=session_id)
         text = short(f"{type(error).__name__}: {error}", _ERROR)
         return SubagentResult(delegation.task, False, text, session_id)

@@ -42,7 +42,7 @@ class CommandTools:
         command = shell.checked(params, self._live.workdir, self._limits.shell_seconds)
         with self._live.call(context) as sandbox:
             result = shell.run(sandbox, command, self._live.seconds(context, command.seconds))
-        self._live.look()
+        self._live.look_after()
         shown = cut(shlex.join(command.argv), 100)
         if result.timed_out:
             message = f"{shown} was killed after {command.seconds:g} s; its output so far:"
@@ -61,9 +61,10 @@ class CommandTools:
         if done.timed_out:
             message = f"The code ran longer than {seconds:g} s and was ended."
         elif done.exit_code != 0:
-            message = f"The code failed (exit code {done.exit_code}); stderr says why."
+            message = f"The code failed (exit code {done.exit_code})"
+            message += "; stderr says why." if done.result.stderr else "."
         else:
-            self._live.look()
+            self._live.look_after()
             return ToolResult("The code ran to its end.", done.result)
         # What it did to files before it failed is looked at once the call is taken back.
         return ToolResult(message, done.result, success=False)

@@ -52,7 +52,8 @@ sys.excepthook = hook
 value = run()
 if value is not None:
     data = value[:LIMIT].encode("utf-8", "backslashreplace")
-    sys.stdout.flush()
+    if sys.stdout:
+        sys.stdout.flush()
     sys.__stdout__.buffer.write(b"\0%s:%d:" % (mark.encode(), len(data)) + data)
     sys.__stdout__.flush()
 """.replace("LIMIT", str(STREAM_CHARACTERS + 1))

@@ -40,7 +40,7 @@ from podbot.tools.filesystem import (
 )
 from podbot.tools.live import Live
 from podbot.tools.mirror import moment, path_of, text_of
-from podbot.tools.paths import VfsPath, normalize_string_path
+from podbot.tools.paths import WORKSPACE, VfsPath, normalize_string_path
 
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
@@ -138,9 +138,9 @@ class FileTools:
     def glob(self, params: GlobParams, *, context: ToolContext) -> ToolResult[GlobResult]:
         """Find paths by a pattern."""
         path = self._path(params.path, "path")
-        _check_length("pattern", params.pattern, PATTERN_CHARACTERS)
+        pattern = self._pattern(params.pattern, "pattern", path)
         with self._live.call(context) as sandbox:
-            found = sandbox.glob(params.pattern, str(path))
+            found = sandbox.glob(pattern, str(path))
         result = GlobResult(
             tuple(_shown_path(name) for name in found[:MATCHES]), truncated=len(found) > MATCHES
         )
@@ -153,12 +153,12 @@ class FileTools:
         """Find lines by a regular expression."""
         path = self._path(params.path, "path")
         _check_length("pattern", params.pattern, PATTERN_CHARACTERS)
-        _check_length("glob", params.glob or "", PATTERN_CHARACTERS)
+        glob = None if params.glob is None else self._pattern(params.glob, "glob", path)
         with self._live.call(context) as sandbox:
             found = sandbox.grep(
                 params.pattern,
                 str(path),
-                glob=params.glob,
+                glob=glob,
                 max_matches=MATCHES,
                 timeout=self._live.seconds(context, SEARCH_SECONDS),
             )
@@ -177,6 +177,22 @@ class FileTools:
         with self._live.call(context) as sandbox:
             sandbox.remove(str(path), recursive=True)
         return ToolResult(f"Removed {path}.", DeleteEntry(path), exclude_value_from_context=True)
+
+    def _pattern(self, raw: str, field: str, path: VfsPath) -> str:
+        """A glob below ``path``. It may be written from the workspace down, as paths may."""
+        _check_length(field, raw, PATTERN_CHARACTERS)
+        for top in (WORKSPACE, self._live.workdir):
+            if top is None or not raw.startswith(f"{top}/"):
+                continue
+            start = f"{top}/" if path.is_root else f"{top}/{path}/"
+            if raw.startswith(start):
+                return raw[len(start) :]
+            raise ToolValidationError(
+                f"{field} {_quoted(raw)} does not begin with path, {_quoted(str(path))}",
+                kind=Kind.BAD_PATTERN,
+                remedy=f"write {field} relative to path, such as *.py",
+            )
+        return raw
 
     def _path(self, raw: str | None, field: str, *, allow_root: bool = True) -> VfsPath:
         return normalize_string_path(

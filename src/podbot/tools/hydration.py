@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -115,7 +116,7 @@ def hydrated(root: Path, mounts: Sequence[Mount]) -> Path:
     workspace, marker = root / WORKSPACE_NAME, root / METADATA_NAME / MARKER_NAME
     try:
         with _locked(root):
-            if marker.is_file() and workspace.is_dir():
+            if marker.is_file() and _is_folder(workspace):
                 return workspace
             for name in (STAGING_NAME, WORKSPACE_NAME):  # what somebody did not finish
                 remove(root / name)
@@ -195,6 +196,14 @@ def remove(path: Path) -> None:
             remove_tree(above, path.name)
         finally:
             os.close(above)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself: what ran there may have put a link in its place."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LOOKS = 3
 """How often a look is repeated while other calls change the same files."""
+OPEN_UP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ class Home(Protocol):
     @property
     def workdir(self) -> str | None:
         """What commands call the workspace, once that is known."""
+        ...
+
+    @property
+    def stands(self) -> bool:
+        """Whether the place of the open sandbox is still there, and the same."""
         ...
 
     def open(self) -> Sandbox:
@@ -101,18 +107,20 @@ class Live:
     def opened(self) -> Sandbox:
         """The sandbox, opened now if it is not; what stands in the way of that is raised."""
         sandbox = self._sandbox
-        if sandbox is not None and not sandbox.closed:
+        if sandbox is not None and self._serves(sandbox):
             return sandbox
         with self._opening:
             if self._ended:
-                raise SandboxError(
-                    "the workspace of this section is closed",
-                    kind=Kind.CLOSED,
-                    remedy="make a new section, or clone this one for a new session",
-                )
-            if self._sandbox is None or self._sandbox.closed:
-                self._sandbox = self._open()
-            return self._sandbox
+                raise _closed()
+            sandbox = self._sandbox
+            if sandbox is None or not self._serves(sandbox):
+                if sandbox is not None:
+                    sandbox.close()
+                sandbox = self._sandbox = self._open()
+            return sandbox
+
+    def _serves(self, sandbox: Sandbox) -> bool:
+        return not sandbox.closed and self._home.stands
 
     @contextmanager
     def call(self, context: ToolContext) -> Iterator[Sandbox]:
@@ -124,17 +132,20 @@ class Live:
         context.check()
         sandbox = self.opened()
         thread = threading.get_ident()
-        forget = context.cancellation.on_cancel(lambda: sandbox.cancel(thread))
         try:
-            yield sandbox
+            with context.cancellation.stopping(lambda: sandbox.cancel(thread)):
+                context.check()  # opening it may have taken long
+                yield sandbox
         except SandboxError as error:
+            if self._ended:
+                raise _closed() from error
             if _is_over(error):
                 self._lost(sandbox, error)
-                raise
+            if sandbox.closed:
+                raise _opened_again(error) from error
             context.check()  # what was cancelled fails in many ways: say the true one
             raise told(error) from error
         finally:
-            forget()
             self._touch(sandbox)
         context.check()
 
@@ -152,12 +163,32 @@ class Live:
                 return  # another call looked after this one was done, or nobody can have written
             self._looks += 1
             try:
-                # Again, if other calls changed the same files meanwhile.
-                any(self._looked(sandbox) for _ in range(LOOKS))
+                self._look(sandbox)
             except SandboxError as error:
                 if _is_over(error):
                     self._lost(sandbox, error)
                 raise
+
+    def look_after(self) -> None:
+        """Look after a command that did what it did: its result is not lost if that fails."""
+        try:
+            self.look()
+        except SandboxError as error:
+            self._around.logger.warning(
+                "workspace.unseen", kind=error.kind.value, reason=error.message
+            )
+
+    def _look(self, sandbox: Sandbox) -> None:
+        try:
+            # Again, if other calls changed the same files meanwhile.
+            any(self._looked(sandbox) for _ in range(LOOKS))
+        except SandboxError as error:
+            if error.kind is not Kind.PERMISSION:
+                raise
+            # A command has closed the workspace itself (``chmod -R 644 .`` does), and then no tool
+            # could be used any more, not even to open it again.
+            sandbox.exec(["chmod", "u+rwx", sandbox.workdir], cwd="/", timeout=OPEN_UP_SECONDS)
+            self._looked(sandbox)
 
     def refresh(self) -> None:
         """After a call failed and its changes were taken back: tell of it again, and look."""
@@ -224,6 +255,23 @@ _OVER = frozenset({Kind.GUEST_LOST, Kind.GUEST_UNRESPONSIVE, Kind.PROTOCOL, Kind
 def _is_over(error: SandboxError) -> bool:
     """Whether a sandbox does not come back from this."""
     return isinstance(error, GuestLostError) or error.kind in _OVER
+
+
+def _closed() -> SandboxError:
+    return SandboxError(
+        "the workspace of this section is closed",
+        kind=Kind.CLOSED,
+        remedy="make a new section, or clone this one for a new session",
+    )
+
+
+def _opened_again(error: SandboxError) -> SandboxError:
+    """The loss of a sandbox as a model should hear it: it need not, and cannot, open another."""
+    return SandboxError(
+        error.message,
+        kind=error.kind,
+        remedy="call a tool again: the workspace is opened anew, with the files as they are",
+    )
 
 
 def _is_told(seen: FilesSeen, files: VirtualFileSystem) -> bool:

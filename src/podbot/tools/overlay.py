@@ -132,6 +132,8 @@ def _targets(config: OverlaySandboxConfig) -> Sequence[HostPath]:
 class _OverlayHome:
     """A layer over the target, made for the first sandbox and gone on in by those after it."""
 
+    stands = True
+
     def __init__(self, given: Given, config: OverlaySandboxConfig, targets: tuple[str, ...]):
         self._given = given
         self._targets = targets

@@ -142,6 +142,7 @@ class _ContainerHome:
     """A folder in the cache, and one container after the other over it."""
 
     workdir: str | None = WORKSPACE
+    stands = True
 
     def __init__(self, given: Given, config: PodmanSandboxConfig, root: Path):
         self._given = given

@@ -20,7 +20,7 @@ from podbot.prompt.tool import AnyTool, Tool
 from podbot.runtime.logging import get_logger
 from podbot.runtime.session import Session, append, replace_latest
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, mounts, shell
+from podbot.tools import hydration, mounts, shell, texts
 from podbot.tools.command_tools import CommandLimits, CommandTools
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.file_tools import FileTools
@@ -122,7 +122,7 @@ class WorkspaceSection(Section):
         super().__init__(
             key=kind.key,
             title=kind.title,
-            template=kind.text,
+            template=texts.settled(kind.text, limits.shell_seconds),
             tools=_tools(live, limits if kind.commands else None),
             accepts_overrides=config.accepts_overrides,
             session=session,
@@ -237,16 +237,27 @@ def _tools(live: Live, limits: CommandLimits | None) -> tuple[AnyTool, ...]:
     commands = CommandTools(live, limits)
     return (
         *tools,
-        Tool[ShellParams, ShellResult](
-            name="shell_execute",
-            description="Run a command in the workspace, 120 seconds at most. A failing command "
-            "is described by its exit code and its output.",
-            handler=commands.shell_execute,
-        ),
+        _shell_tool(commands, limits.shell_seconds),
         Tool[EvalParams, EvalResult](
             name="evaluate_python",
             description="Run Python in the workspace with a fresh python3, 5 seconds at most. "
             "Gives what it printed and the value of a last expression.",
             handler=commands.evaluate_python,
         ),
+    )
+
+
+def _shell_tool(commands: CommandTools, seconds: float) -> Tool[ShellParams, ShellResult]:
+    tool = Tool[ShellParams, ShellResult](
+        name="shell_execute",
+        description="Run a command in the workspace, 120 seconds at most. A failing command "
+        "is described by its exit code and its output.",
+        handler=commands.shell_execute,
+    )
+    if seconds == shell.DEFAULT_SECONDS:
+        return tool
+    said = tool.parameters["timeout_seconds"]
+    default = f"default {shell.DEFAULT_SECONDS:g}"
+    return tool.described(
+        tool.description, {"timeout_seconds": said.replace(default, f"default {seconds:g}")}
     )

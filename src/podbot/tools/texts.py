@@ -17,6 +17,9 @@ Their paths are relative to it, or start with `{paths.WORKSPACE}/`: plain ASCII,
 of up to {filesystem.KEPT_CHARACTERS:,} characters; change an existing file with `edit_file`.
 `read_file` gives up to {files.READ_LINES:,} lines at once; read on with `offset`."""
 
+SHELL_SECONDS = "SHELL-SECONDS"
+"""Stands for the timeout of a command that names none, until a section knows it."""
+
 RELATIVE = f"""\
 Inside a command `{paths.WORKSPACE}` does not exist. Commands start in the workspace: use relative
 paths there."""
@@ -26,10 +29,15 @@ def commands(eval_size: str) -> str:
     """What the two tools that run things allow; ``eval_size`` is how much Python."""
     return f"""\
 `shell_execute` runs one command, given as a list of words; no shell reads it. It may take
-{shell.MOST_SECONDS:g} seconds ({shell.DEFAULT_SECONDS:g} unless you say otherwise), and you see
+{shell.MOST_SECONDS:g} seconds ({SHELL_SECONDS} unless you say otherwise), and you see
 {shell.STREAM_BYTES // 1024} KiB of each output stream. `evaluate_python` runs {eval_size} with a
 fresh `python3`, for {evaluation.SECONDS:g} seconds at most; it can open files of the workspace
 itself."""
+
+
+def settled(text: str, shell_seconds: float) -> str:
+    """A text with the timeout that holds here."""
+    return text.replace(SHELL_SECONDS, f"{shell_seconds:g}")
 
 
 def joined(*paragraphs: str) -> str:

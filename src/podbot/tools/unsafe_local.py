@@ -8,6 +8,7 @@ section, a short environment, limits on time and output, and that no process out
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime
@@ -132,17 +133,24 @@ class _LocalHome:
         self._given = given
         self._root = root
         self._folder: Path | None = None
+        self._opened: tuple[int, int] | None = None
         self.workdir: str | None = None
 
+    @property
+    def stands(self) -> bool:
+        """A command may have removed the folder, or put another one in its place."""
+        return self.workdir is not None and _identity(self.workdir) == self._opened
+
     def open(self) -> Sandbox:
-        """A sandbox in the workspace folder, which is made and filled the first time."""
+        """A sandbox in the workspace folder, which is made and filled if it is not there."""
         workspace = self._filled()
+        self._opened = _identity(workspace)
         sandbox = LocalSandbox(workspace, policy=Policy(environment=self._given.environment))
         self.workdir = sandbox.workdir
         return sandbox
 
     def _filled(self) -> Path:
-        if self._folder is None:
+        if self._folder is None or _identity(self._folder) is None:
             prefix = f"wink-{self._given.session.session_id}-"
             try:
                 # Unpredictable, and 0700: nobody else can be there first, or look in.
@@ -175,3 +183,12 @@ class _LocalHome:
                     kind=Kind.IO,
                     remedy=f"remove it by hand: rm -rf {os.fspath(folder)!r}",
                 ) from error
+
+
+def _identity(path: Path | str) -> tuple[int, int] | None:
+    """Which folder this is; None if it is none."""
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return None
+    return (facts.st_dev, facts.st_ino) if stat.S_ISDIR(facts.st_mode) else None

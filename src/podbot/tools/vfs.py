@@ -87,6 +87,7 @@ class _MemoryHome:
     """A memory sandbox: it cannot be lost, so it is opened once."""
 
     workdir: str | None = WORKSPACE
+    stands = True
 
     def __init__(self, given: Given):
         self._mounts = given.mounts

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -291,7 +290,9 @@ class _Shell:
             wanted = params.timeout_seconds or EXEC_SECONDS
             left = context.remaining()
             seconds = wanted if left is None else max(0.001, min(wanted, left))
-            with _cancellable(sandbox, context):
+            thread = threading.get_ident()
+            with context.cancellation.stopping(lambda: sandbox.cancel(thread)):
+                context.check()
                 try:
                     done = sandbox.exec(
                         ["sh", "-c", params.command or ""],
@@ -328,16 +329,6 @@ class _Shell:
             kind=Kind.TIMEOUT,
             remedy="call exec again: it starts a new container; files of the old one are gone",
         )
-
-
-@contextmanager
-def _cancellable(sandbox: ContainerSandbox, context: ToolContext) -> Iterator[None]:
-    thread = threading.get_ident()
-    forget = context.cancellation.on_cancel(lambda: sandbox.cancel(thread))
-    try:
-        yield
-    finally:
-        forget()
 
 
 def _done(action: Action, name: str, state: str) -> ToolResult[PodmanShellResult]:
