@@ -395,6 +395,28 @@ def test_a_target_can_be_given_later(engine: SmallEngine, target: Path) -> None:
 # Its end
 
 
+def test_what_another_thread_waits_for_can_be_ended(engine: SmallEngine) -> None:
+    with opened(engine, lazy=True) as sandbox:
+        assert not sandbox.cancel(threading.get_ident())
+        done: list[bool] = []
+        waiting = threading.Thread(target=lambda: done.append(sandbox.exec(["sleep", "100"]).ok))
+        waiting.start()
+        assert until(lambda: waiting.ident is not None and sandbox.cancel(waiting.ident))
+        waiting.join(20)
+        assert done == [False]
+
+
+def test_file_verbs_can_be_kept_in_the_workspace(engine: SmallEngine) -> None:
+    with opened(engine, confined=True) as sandbox:
+        sandbox.write("mine", "x")
+        with pytest.raises(SandboxError) as caught:
+            sandbox.read("/etc/passwd")
+        assert caught.value.kind is Kind.PATH_ESCAPE
+        assert sandbox.exec(["cat", "/etc/passwd"]).ok
+    with opened(engine) as sandbox:
+        assert sandbox.read("/etc/passwd")
+
+
 def test_a_forgotten_one_is_closed(engine: SmallEngine, own_layers: Path) -> None:
     sandbox = opened(engine)
     assert engine.containers.all

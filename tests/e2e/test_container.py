@@ -147,6 +147,15 @@ def test_what_is_not_enforced_is_said(service: Service) -> None:
             assert sandbox.exec(["python3", "-c", used]).ok
 
 
+def test_orphans_are_reaped_by_the_guest(service: Service) -> None:
+    states = "cat /proc/[0-9]*/stat | cut -d' ' -f3 | grep -c Z; true"
+    with opened(service) as sandbox:
+        assert sandbox.exec(["cat", "/proc/1/comm"]).stdout == "python3\n"
+        for _ in range(20):
+            sandbox.exec(["sh", "-c", "(setsid true &) >/dev/null 2>&1"]).check()
+        eventually(lambda: sandbox.exec(["sh", "-c", states]).stdout == "0\n")
+
+
 # Ends
 
 

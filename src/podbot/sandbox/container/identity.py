@@ -15,6 +15,8 @@ from podbot.sandbox.container.settings import NOBODY
 Ids = tuple[int, int]
 """A user and a group."""
 NOBODIES: Ids = (NOBODY, NOBODY)
+NO_MAPPING = "host"
+"""Said, and not left out: an engine's own default might map ids after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,17 @@ def choose(engine: EngineKind, caller: Ids, owner: Ids | None) -> Identity:
         return _mapped(engine, caller)
     if caller[0] != 0:
         return Identity(
-            caller, caller, None, False,
+            caller, caller, NO_MAPPING, False,
             f"user {caller[0]}, yourself, inside and outside: an engine of root's maps no ids",
         )  # fmt: skip
     if owner is not None and owner[0] != 0:
         return Identity(
-            owner, owner, None, False,
+            owner, owner, NO_MAPPING, False,
             f"user {owner[0]}, who owns the folder, inside and outside: an engine of root's maps "
             "no ids",
         )  # fmt: skip
-    return Identity(NOBODIES, NOBODIES, None, True, f"user {NOBODY}, nobody, inside and outside")
+    by = f"user {NOBODY}, nobody, inside and outside"
+    return Identity(NOBODIES, NOBODIES, NO_MAPPING, True, by)
 
 
 def _mapped(engine: EngineKind, caller: Ids) -> Identity:

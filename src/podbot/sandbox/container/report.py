@@ -5,7 +5,7 @@ from __future__ import annotations
 from podbot.engine.facts import Facts
 from podbot.frozen import dataclass
 from podbot.sandbox.container.engines import KERNELS_OF_THEIR_OWN
-from podbot.sandbox.container.identity import Identity
+from podbot.sandbox.container.identity import NO_MAPPING, Identity
 from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.container.workspace import Contents
 from podbot.sandbox.values import Guarantee
@@ -97,7 +97,7 @@ def held(made: Made) -> dict[str, str]:
         return instead
     if "memory" in instead:
         instead["memory"] = "rlimit on data, per process"
-    if "pids" in instead and made.identity.userns is not None:
+    if "pids" in instead and made.identity.userns not in (None, NO_MAPPING):
         # Counted per user namespace, and this container has its own.
         instead["pids"] = "rlimit, per user namespace"
     return instead

@@ -151,6 +151,10 @@ class ContainerSandbox(Sandbox):
         workspace = self._stay.workspace
         self.layer = workspace.layer if workspace is not None else None
 
+    def cancel(self, thread: int) -> bool:
+        """End what another thread waits for; see `Sandbox.cancel`."""
+        return self._stay.starts > 0 and super().cancel(thread)
+
     @property
     def last_used(self) -> float:
         """When the last call ended, as `time.time` counts; now while one is under way."""
