@@ -295,6 +295,24 @@ def test_closing_does_not_wait_for_a_command(
     shell.section.close()
     thread.join(20)
     assert not thread.is_alive() and not results[0].success
+    assert "this section is closed" in results[0].message
+
+
+def test_a_call_that_began_before_the_section_was_closed_starts_nothing(
+    session: Session, containers: list[PlainContainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(session)
+    real = podman._Shells._of
+
+    def closing(self: podman._Shells, session_id: str) -> podman._Shell:
+        found = real(self, session_id)
+        shell.section.close()
+        return found
+
+    monkeypatch.setattr(podman._Shells, "_of", closing)
+    result = shell.call("exec", command="true")
+    assert not result.success and "this section is closed" in result.message
+    assert containers == []
 
 
 def test_cancelling_kills_the_command(session: Session, containers: list[PlainContainer]) -> None:

@@ -33,6 +33,7 @@ from podbot.tools import (
     UnsafeLocalSandboxSection,
     UnsafeLocalWorkspace,
     VirtualFileSystem,
+    mirror,
 )
 
 
@@ -558,6 +559,31 @@ def test_an_overlay_knows_the_files_of_its_target_without_reading_them(
     assert place.files["src/a.py"].content == "a = 1\nb\n"
     assert place.files["src/a.py"].version == 2
     place.section.close()
+
+
+def test_a_layer_of_very_many_changes_is_not_gone_through_after_each_command(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "ENTRIES", 50)
+    monkeypatch.setattr(mirror, "CHANGED", 100)
+    config = OverlaySandboxConfig(target=tmp_path, discard=True)
+    place = Place(session, OverlaySandboxSection(session=session, config=config))
+    place.ok("write_file", file_path="mine.txt", content="x")
+    place.shell("mkdir many shut; chmod 0 shut; cd many; seq 60 | xargs touch")
+    assert "many/1" in place.files
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror, "_changed_in", None)
+        place.shell("cd many; seq 61 200 | xargs touch; echo y > ../mine.txt")
+    assert place.files["mine.txt"].content == "y\n"
+    assert "many/200" not in place.files
+    place.section.close()
+
+
+def test_no_target_and_no_text_are_refused(session: Session, root: Path) -> None:
+    with pytest.raises(LaunchError, match="no target"):
+        OverlaySandboxSection(session=session, config=OverlaySandboxConfig(target=()))
+    with pytest.raises(ConfigError, match="base_environment has 'A'"):
+        local(session, root, base_environment={"A": 5})
 
 
 def test_a_mount_that_fails_leaves_no_layer(

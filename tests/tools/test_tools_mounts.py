@@ -15,6 +15,8 @@ from podbot.runtime.session import Session
 from podbot.sandbox import MemorySandbox
 from podbot.tools import (
     HostMount,
+    UnsafeLocalSandboxConfig,
+    UnsafeLocalSandboxSection,
     VfsPath,
     VfsToolsConfig,
     VfsToolsSection,
@@ -245,7 +247,7 @@ def test_a_file_that_becomes_a_link_is_not_read_through(root: Path, tmp_path: Pa
     found = next(files)
     (root / "src" / "a.py").unlink()
     (root / "src" / "a.py").symlink_to(tmp_path / "secret")
-    with pytest.raises(OSError):
+    with pytest.raises(ToolValidationError, match="cannot be read"):
         list(found.parts(100))
 
 
@@ -272,6 +274,34 @@ def test_what_cannot_be_read_is_an_error(root: Path) -> None:
         assert refused(HostMount("src"), root).kind is Kind.IO
     finally:
         (root / "src" / "deep").chmod(0o700)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_when_the_section_is_made(root: Path) -> None:
+    broken = root / "src" / "deep" / "b.py"
+    if os.geteuid() == 0:
+        mount = HostMount("/proc/self/mem")  # which nobody can read from its beginning
+        roots: tuple[Path, ...] = (Path("/proc"),)
+    else:
+        mount, roots = HostMount("src"), (root,)
+        broken.chmod(0)
+    config = VfsToolsConfig(mounts=(mount,), allowed_host_roots=roots)
+    with pytest.raises(ToolValidationError, match="cannot be read") as raised:
+        VfsToolsSection(session=Session(bus=InProcessEventBus()), config=config)
+    assert raised.value.kind is Kind.IO
+
+
+def test_one_root_and_one_mount_are_no_lists(root: Path, tmp_path: Path) -> None:
+    session = Session(bus=InProcessEventBus())
+    for given in (str(root), root):
+        config = VfsToolsConfig(mounts=(HostMount("src"),), allowed_host_roots=given)  # type: ignore[arg-type]
+        with pytest.raises(ToolValidationError, match="list of folders"):
+            VfsToolsSection(session=session, config=config)
+        local = UnsafeLocalSandboxConfig(allowed_host_roots=given, workspace_root=tmp_path)  # type: ignore[arg-type]
+        with pytest.raises(ToolValidationError, match="list of folders"):
+            UnsafeLocalSandboxSection(session=session, config=local)
+    config = VfsToolsConfig(mounts=HostMount("src"), allowed_host_roots=(root,))  # type: ignore[arg-type]
+    with pytest.raises(ToolValidationError, match="list of mounts"):
+        VfsToolsSection(session=session, config=config)
 
 
 # Filling a workspace

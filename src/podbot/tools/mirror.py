@@ -8,6 +8,7 @@ The sandbox is the truth, but what it says is hostile: names and contents are on
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ ENTRIES = 2000
 """The most entries of a workspace that a session keeps in view."""
 READS = 200
 """The most files whose contents one look takes in; the others keep none."""
+CHANGED = 5000
+"""The most entries of a layer that one look goes through: an installation brings far more."""
 KNOWN = 64
 """How many known files one look compares where not everything can be listed."""
 BINARY_PROBE = 8192
@@ -175,7 +178,9 @@ def _find(sandbox: Sandbox, known: VirtualFileSystem) -> _Found:
     except SandboxError as error:
         if error.kind is not Kind.TOO_LARGE:
             raise
-    files = {} if sandbox.layer is None else _changed_in(sandbox.layer, known)
+    layer = sandbox.layer
+    few = layer is not None and _is_small(str(layer.upper(0)))
+    files = _changed_in(layer, known) if layer is not None and few else {}
     newest = sorted(
         (file for file in known.files if file.content is not None and file.path not in files),
         key=lambda file: file.updated_at,
@@ -183,6 +188,24 @@ def _find(sandbox: Sandbox, known: VirtualFileSystem) -> _Found:
     )
     # Those that are known come first: only so many are read.
     return _Found({file.path: _stat(sandbox, file.path) for file in newest[:KNOWN]} | files, False)
+
+
+def _is_small(folder: str) -> bool:
+    """Whether a folder holds few enough entries to be gone through after each command."""
+    left, waiting = CHANGED, [folder]
+    while waiting:
+        try:
+            entries = os.scandir(waiting.pop())
+        except OSError:
+            continue  # closed from inside, or gone: what can be seen of it is nothing
+        with entries:
+            for entry in entries:
+                left -= 1
+                if left < 0:
+                    return False
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+    return True
 
 
 def _changed_in(layer: Layer, known: VirtualFileSystem) -> dict[VfsPath, _Facts | None]:

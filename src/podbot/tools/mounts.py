@@ -67,10 +67,13 @@ class MountedFile:
     def parts(self, limit: int) -> Iterator[bytes]:
         """Its bytes, ``limit`` and one more at most: a file may grow while it is read."""
         left = limit + 1
-        with self.tree.open(self.name) as file:
-            while left > 0 and (part := file.read(min(CHUNK, left))):
-                left -= len(part)
-                yield part
+        try:
+            with self.tree.open(self.name) as file:
+                while left > 0 and (part := file.read(min(CHUNK, left))):
+                    left -= len(part)
+                    yield part
+        except OSError as error:
+            raise _unreadable(Path(self.tree.path, self.name), error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +138,25 @@ def normalize_host_root(root: HostPath) -> Path:
     return Path(real)
 
 
+def normalize_host_roots(roots: Sequence[HostPath]) -> tuple[Path, ...]:
+    """Every allowed root, as `normalize_host_root` has it."""
+    if isinstance(roots, str | os.PathLike):  # of which each letter would be a root, "/" first
+        raise ToolValidationError(
+            "allowed_host_roots wants a list of folders, not one",
+            remedy=f"write allowed_host_roots=({_shown(os.fspath(roots))!r},)",
+        )
+    return tuple(normalize_host_root(root) for root in roots)
+
+
 def resolve(mounts: Sequence[HostMount], roots: Sequence[HostPath]) -> tuple[Mount, ...]:
     """Find every mount and check that it may be read."""
+    if isinstance(mounts, HostMount):
+        raise ToolValidationError(
+            "mounts wants a list of mounts, not one", remedy="write mounts=(HostMount(...),)"
+        )
     if not mounts:
         return ()
-    allowed = tuple(normalize_host_root(root) for root in roots)
+    allowed = normalize_host_roots(roots)
     if not allowed:
         raise ToolValidationError(
             "there are mounts, but no host root is allowed",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from podbot.errors import Kind, LaunchError
 from podbot.runtime.session import Session
 from podbot.sandbox.channel import visible
 from podbot.sandbox.folders import existing_folder
@@ -126,7 +127,13 @@ class OverlaySandboxSection(WorkspaceSection):
 
 def _targets(config: OverlaySandboxConfig) -> Sequence[HostPath]:
     target = config.target
-    return (target,) if isinstance(target, str | os.PathLike) else target
+    if isinstance(target, str | os.PathLike):
+        return (target,)
+    if not target:
+        raise LaunchError(
+            "there is no target", kind=Kind.TARGET_REFUSED, remedy="name a folder to work on"
+        )
+    return target
 
 
 class _OverlayHome:

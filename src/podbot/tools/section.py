@@ -109,7 +109,7 @@ class WorkspaceSection(Section):
         found = mounts.resolve(config.mounts, config.allowed_host_roots)
         scan = hydration.scan(found)
         clock = config.clock or session.clock
-        environment = dict(config.base_environment or {})
+        environment = _checked({**(config.base_environment or {})})
         logger = get_logger(__name__, component=kind.component, secrets=environment.values()).bind(
             session_id=session.session_id
         )
@@ -163,6 +163,20 @@ class WorkspaceSection(Section):
     def close(self) -> None:
         """End the sandbox and remove what was made for it."""
         self._finalizer()
+
+
+def _checked(environment: Mapping[object, object]) -> dict[str, str]:
+    checked: dict[str, str] = {}
+    for name, value in environment.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigError(
+                f"base_environment has {name!r}, whose name or value is not text",
+                kind=Kind.INVALID,
+                remedy="give strings",
+                field="base_environment",
+            )
+        checked[name] = value
+    return checked
 
 
 def _register(session: Session, workspace: type, clock: Clock) -> None:

@@ -23,7 +23,7 @@ from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
-from podbot.tools.mounts import HostPath, is_inside, normalize_host_root
+from podbot.tools.mounts import HostPath, is_inside, normalize_host_root, normalize_host_roots
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
 from podbot.tools.shell import ShellParams, ShellResult
@@ -116,7 +116,7 @@ def _workspace_root(config: UnsafeLocalSandboxConfig) -> Path:
         said = variables.WORKSPACE_ROOT.read()
         return normalize_host_root(tempfile.gettempdir() if said is None else said)
     root = normalize_host_root(config.workspace_root)
-    allowed = [normalize_host_root(each) for each in config.allowed_host_roots]
+    allowed = normalize_host_roots(config.allowed_host_roots)
     if allowed and not is_inside(root, allowed):
         raise ToolValidationError(
             f"workspace_root {root} is outside of the allowed host roots",

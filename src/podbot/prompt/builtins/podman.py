@@ -209,9 +209,7 @@ class _Shells:
     def _of(self, session_id: str) -> _Shell:
         with self._lock:
             if self._ended:
-                raise SandboxError(
-                    "this section is closed", kind=Kind.CLOSED, remedy="make a new section"
-                )
+                raise _closed()
             shell = self._shells.get(session_id)
             if shell is None:
                 name = f"{self._settings.name_prefix}-{session_id}"
@@ -237,6 +235,7 @@ class _Shell:
         self._turn = threading.RLock()  # held by whoever starts, uses or stops the container
         self._sandbox: ContainerSandbox | None = None
         self._uptime: threading.Timer | None = None
+        self._over = False
 
     def start(self) -> ContainerSandbox:
         """The container, started if it does not run."""
@@ -244,6 +243,8 @@ class _Shell:
         from podbot.sandbox.policy import Policy
 
         with self._turn:
+            if self._over:  # the section was closed since this call began
+                raise _closed()
             if self._sandbox is not None and not self._sandbox.closed:
                 self._sandbox.start()
                 return self._sandbox
@@ -276,6 +277,7 @@ class _Shell:
 
     def end(self) -> None:
         """End the container now, also from under a command."""
+        self._over = True
         sandbox = self._sandbox
         if sandbox is not None:
             sandbox.close()
@@ -301,7 +303,7 @@ class _Shell:
                     )
                 except SandboxError as error:
                     if sandbox.closed:
-                        raise self._time_is_up() from error
+                        raise (_closed() if self._over else self._time_is_up()) from error
                     raise
             context.check()
             return self._told(done, seconds)
@@ -329,6 +331,10 @@ class _Shell:
             kind=Kind.TIMEOUT,
             remedy="call exec again: it starts a new container; files of the old one are gone",
         )
+
+
+def _closed() -> SandboxError:
+    return SandboxError("this section is closed", kind=Kind.CLOSED, remedy="make a new section")
 
 
 def _done(action: Action, name: str, state: str) -> ToolResult[PodmanShellResult]:
