@@ -8,7 +8,7 @@ the exit of the interpreter, whichever comes first.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
@@ -109,7 +109,7 @@ class WorkspaceSection(Section):
         found = mounts.resolve(config.mounts, config.allowed_host_roots)
         scan = hydration.scan(found)
         clock = config.clock or session.clock
-        environment = _checked({**(config.base_environment or {})})
+        environment = _checked(config.base_environment or {})
         logger = get_logger(__name__, component=kind.component, secrets=environment.values()).bind(
             session_id=session.session_id
         )
@@ -165,9 +165,10 @@ class WorkspaceSection(Section):
         self._finalizer()
 
 
-def _checked(environment: Mapping[object, object]) -> dict[str, str]:
+def _checked(environment: Mapping[str, str]) -> dict[str, str]:
     checked: dict[str, str] = {}
-    for name, value in environment.items():
+    given: Iterable[tuple[object, object]] = environment.items()  # callers need not be typed
+    for name, value in given:
         if not isinstance(name, str) or not isinstance(value, str):
             raise ConfigError(
                 f"base_environment has {name!r}, whose name or value is not text",
