@@ -17,11 +17,17 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from service_of_containers import ServiceOfContainers, chunked, running
+from service_of_containers import ServiceOfContainers, chunked, reply, running
 
 from podbot import api, engine
 from podbot.cli import main
-from podbot.engine import building, image_debian, image_recipe, image_scratch
+from podbot.engine import (
+    building,
+    image_debian,
+    image_leftovers,
+    image_recipe,
+    image_scratch,
+)
 from podbot.engine.building import ImageRequest
 from podbot.engine.image_debian import DebianRoot, bootstrap
 from podbot.engine.image_recipe import AGENTS, Recipe, recipe
@@ -502,6 +508,50 @@ def test_a_base_that_is_not_here_is_pulled(service: ServiceOfContainers) -> None
     assert service.query("/images/create") == {"fromImage": "some/base", "tag": "1"}
     assert "layer: Pulling" in said
     assert json.loads(service.query("/build")["buildargs"])["BASE"] == "some/base:1"
+
+
+def test_what_an_interrupted_build_left_is_removed_and_nothing_else(
+    service: ServiceOfContainers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is after a build by podbot's own service, which ends with podbot."""
+    service.add_image("some/base:1", {})
+    service.said_by_build = [
+        {"stream": "STEP 1/2: FROM some/base:1\n"}, {"stream": "--> 0123456789a\n"}
+    ]  # fmt: skip
+    there = ["fedcba987654-working-container", "podbot-other"]
+    left = ["base-working-container-1", "0123456789ab-working-container"]
+
+    def listed(*names: str) -> bytes:
+        return reply([{"Id": name, "Names": [name]} for name in names])
+
+    service.containers = [{"Id": name, "Labels": {}} for name in (*there, *left)]
+    service.on(r"GET .*/libpod/containers/json", listed(*there))
+
+    def interrupted(text: str) -> None:
+        if text.startswith("-->"):
+            service.on(
+                r"GET .*/libpod/containers/json",
+                listed(*there, *left, "aaaaaaaaaaaa-working-container"),
+            )
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_leftovers, "OWN_SERVICE", engine.connect().found_by)
+    with pytest.raises(KeyboardInterrupt):
+        api.build_image(ImageRequest(Recipe("tools"), source="some/base:1"), interrupted)
+
+    assert [each["Id"] for each in service.containers] == there
+
+
+def test_an_engine_that_goes_on_tidies_up_by_itself(service: ServiceOfContainers) -> None:
+    service.add_image("some/base:1", {})
+
+    def interrupted(text: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        api.build_image(ImageRequest(Recipe("tools"), source="some/base:1"), interrupted)
+
+    assert not any("external" in each.target for each in service.asked)
 
 
 def test_an_image_of_this_machines_files_is_imported_with_its_settings(

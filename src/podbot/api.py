@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.changes.records import Entry, Record
-from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.errors import ChangesError, ContainerError, Kind, PodbotError
 from podbot.frozen import dataclass, field, replace
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.sandbox import ops
@@ -287,10 +287,21 @@ def build_image(
     Kinds ``build_failed``, ``missing_dependency``, ``pull_failed``, and those of connecting.
     """
     from podbot.engine import building
+    from podbot.engine.image_leftovers import Leftovers
     from podbot.launch.containers import connected
 
-    with connected(engine) as found:
-        return building.build(found, request, on_progress)
+    leftovers = None
+    try:
+        with connected(engine) as found:
+            leftovers = Leftovers(found)
+            return building.build(found, request, leftovers.hearing(on_progress))
+    except ContainerError:
+        raise  # the engine itself gave up, and has tidied up
+    except BaseException:
+        if leftovers is not None and leftovers.expected:
+            with connected(engine) as found:
+                leftovers.remove(found)
+        raise
 
 
 def images(engine: str | Engine | None = None) -> tuple[BuiltImage, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -90,6 +91,27 @@ def test_an_interrupted_bootstrap_leaves_nothing(service: Service, tmp_path: Pat
     assert list(tmp_path.glob("mmdebstrap*")) == []
     assert "localhost/never" not in service.cli("images", "--all")
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.engines("rootful")
+def test_an_interrupted_build_leaves_nothing(service: Service, agent_image: str) -> None:
+    # By a service of podbot's own, which ends with it: nobody else would tidy up.
+    silent = socket.create_server(("127.0.0.1", 0))  # a registry that never answers
+    registry = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    environment = {**os.environ, "NPM_CONFIG_REGISTRY": registry}
+    del environment["PODBOT_ENGINE_SOCKET"]
+    command = ["image", "build", "--with=opencode", "--network=host", "--tag=localhost/never"]
+    process = subprocess.Popen(
+        [*PODBOT, *command],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    silent.settimeout(240)
+    with silent, process, silent.accept()[0]:
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(60) == 130
+    assert "working-container" not in service.cli("ps", "--all", "--external")
+    assert "localhost/never" not in service.cli("images", "--all")
 
 
 @pytest.mark.engines("rootful")
