@@ -374,12 +374,42 @@ def test_more_than_the_disk_limit_ends_it_for_good(engine: SmallEngine) -> None:
             sandbox.exec(["true"])
 
 
+def test_the_disk_limit_goes_along_when_a_target_is_given(
+    engine: SmallEngine, target: Path
+) -> None:
+    with opened(engine, limits=Limits(disk=300_000), discard=True) as sandbox:
+        sandbox.fill(target)
+        with pytest.raises(SandboxError) as caught:
+            sandbox.exec(["sh", "-c", "head -c 3000000 /dev/zero > big; sleep 60"])
+        assert caught.value.kind is Kind.DISK_LIMIT
+
+
+def test_what_is_not_ours_to_kill_the_engine_kills(
+    engine: SmallEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    sandbox = opened(engine)
+    (container,) = engine.containers.all.values()
+    monkeypatch.setattr("signal.pidfd_send_signal", forbidden)
+    sandbox.close()
+    assert container.process is not None and container.process.poll() is not None
+
+
+def test_an_endpoint_that_cannot_be_meant_is_an_error_of_launching() -> None:
+    with pytest.raises(LaunchError, match="not an engine's endpoint") as caught:
+        podbot.sandbox.open("container", engine="gopher://x")
+    assert caught.value.remedy
+
+
 def test_a_target_can_be_given_later(engine: SmallEngine, target: Path) -> None:
     from podbot.changes import capture
 
     with opened(engine) as sandbox:
         assert sandbox.layer is None
         sandbox.fill(target)
+        assert "a copy of the target" in {g.name: g.by for g in sandbox.guarantees}["files"]
         assert sandbox.read("a.txt") == b"one\n"
         sandbox.write("new", "x")
         with pytest.raises(SandboxError, match="a target already"):
@@ -507,7 +537,6 @@ def test_a_stay_that_is_over_starts_nothing(engine: SmallEngine) -> None:
     with pytest.raises(LaunchError) as caught:
         stay.start()
     assert caught.value.kind is Kind.CLOSED
-    assert stay.workspace is None
     assert "of this sandbox" in str(stay.reason())
 
 

@@ -209,6 +209,23 @@ def test_a_killed_owner_leaves_nothing(service: Service) -> None:
         assert container not in sweep(engine).containers
 
 
+def test_a_killed_owner_on_a_stream_leaves_nothing(service: Service) -> None:
+    code = (
+        "import os, sys, podbot.sandbox; from podbot.engine import connect\n"
+        "from podbot.sandbox.container import engines\n"
+        "engine = connect(sys.argv[1])\n"
+        "engines.remember_stream(engine, 'a test wants it so')\n"
+        "kept = podbot.sandbox.open('container', engine=engine, image=sys.argv[2])\n"
+        "assert kept.exec(['echo', 'x' * 100000]).stdout_bytes == b'x' * 100000 + b'\\n'\n"
+        "print(kept.container.id, flush=True)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    command = [sys.executable, "-c", code, service.url, service.image]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    eventually(lambda: done.stdout.strip() not in service.containers())
+
+
 def test_what_an_owner_left_half_made_is_swept(service: Service) -> None:
     code = (
         "import sys; from podbot.engine import connect, ContainerSpec\n"

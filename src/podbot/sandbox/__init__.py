@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         SandboxError,
     )
     from podbot.sandbox.async_backends import (
-        AsyncContainerSandbox,
         AsyncLocalSandbox,
         AsyncMemorySandbox,
         AsyncOverlaySandbox,
     )
     from podbot.sandbox.async_sandbox import AsyncProcess, AsyncSandbox
+    from podbot.sandbox.container.async_sandbox import AsyncContainerSandbox
     from podbot.sandbox.container.sandbox import ContainerSandbox
     from podbot.sandbox.launcher import Launched, Launcher
     from podbot.sandbox.limits import Limits
@@ -92,10 +92,9 @@ __all__ = [
 # Found when first used: whoever needs one part does not pay for the others.
 _HOMES = {
     "podbot.errors": "FileError GuestLostError Kind LaunchError PodbotError SandboxError",
-    "podbot.sandbox.async_backends": (
-        "AsyncContainerSandbox AsyncLocalSandbox AsyncMemorySandbox AsyncOverlaySandbox"
-    ),
+    "podbot.sandbox.async_backends": "AsyncLocalSandbox AsyncMemorySandbox AsyncOverlaySandbox",
     "podbot.sandbox.async_sandbox": "AsyncProcess AsyncSandbox",
+    "podbot.sandbox.container.async_sandbox": "AsyncContainerSandbox",
     "podbot.sandbox.container.sandbox": "ContainerSandbox",
     "podbot.sandbox.launcher": "Launched Launcher",
     "podbot.sandbox.limits": "Limits",

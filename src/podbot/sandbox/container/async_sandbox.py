@@ -11,7 +11,7 @@ from podbot.errors import ContainerError, GuestLostError
 from podbot.sandbox.async_channel import AsyncAdapter, AsyncSocketChannel
 from podbot.sandbox.async_sandbox import AsyncSandbox, finish
 from podbot.sandbox.channel import closed_error
-from podbot.sandbox.container import idling
+from podbot.sandbox.container import idling, report
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.sandbox import ContainerInfo, cannot_freeze, resumed
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
@@ -135,8 +135,9 @@ class AsyncContainerSandbox(AsyncSandbox):
         """Give a sandbox that was opened without a target one: its files are copied in."""
         await self._wake()
         await finish(asyncio.to_thread(self._stay.fill, target), None)
-        workspace = self._stay.workspace
-        self.layer = workspace.layer if workspace is not None else None
+        if self._stay.made is not None:
+            self.layer = self._stay.made.contents.layer
+            self.guarantees = report.guarantees(self._stay.made)
 
     @property
     def last_used(self) -> float:

@@ -11,7 +11,7 @@ from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
 
 if TYPE_CHECKING:
-    from podbot.sandbox.async_backends import AsyncContainerSandbox
+    from podbot.sandbox.container.async_sandbox import AsyncContainerSandbox
     from podbot.sandbox.container.sandbox import ContainerSandbox
 
 
@@ -41,6 +41,6 @@ class ContainerLauncher:
 
     def async_sandbox(self) -> AsyncContainerSandbox:
         """Its async twin, not started yet."""
-        from podbot.sandbox.async_backends import AsyncContainerSandbox
+        from podbot.sandbox.container.async_sandbox import AsyncContainerSandbox
 
         return AsyncContainerSandbox.of(self)

@@ -54,8 +54,15 @@ class Running:
         """Kill its first process, and with it all others; wait until they are dead."""
         if self._guest < 0:
             return
-        with suppress(OSError):
+        try:
             signal.pidfd_send_signal(self._guest, signal.SIGKILL)
+        except PermissionError:
+            return  # not ours to kill: the engine does it when it removes the container
+        except ProcessLookupError:
+            pass
+        self._await_death()
+
+    def _await_death(self) -> None:
         poller = select.poll()
         poller.register(self._guest, select.POLLIN)
         poller.poll(END_SECONDS * 1000)
@@ -70,6 +77,7 @@ class Running:
             remove(self.engine, self.id)
         finally:
             if self._guest >= 0:
+                self._await_death()
                 os.close(self._guest)
                 self._guest = -1
 

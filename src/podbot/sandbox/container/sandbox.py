@@ -15,7 +15,7 @@ from typing import Self, TypeVar, Unpack
 from podbot.errors import ContainerError, GuestLostError, Kind, SandboxError
 from podbot.frozen import dataclass
 from podbot.sandbox.channel import closed_error
-from podbot.sandbox.container import idling
+from podbot.sandbox.container import idling, report
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.running import Running
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
@@ -148,8 +148,9 @@ class ContainerSandbox(Sandbox):
         """
         self.start()
         self._stay.fill(target)
-        workspace = self._stay.workspace
-        self.layer = workspace.layer if workspace is not None else None
+        if self._stay.made is not None:
+            self.layer = self._stay.made.contents.layer
+            self.guarantees = report.guarantees(self._stay.made)
 
     def cancel(self, thread: int) -> bool:
         """End what another thread waits for; see `Sandbox.cancel`."""

@@ -14,7 +14,14 @@ import socket
 import threading
 
 from podbot.engine import Engine, Facts
-from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
+from podbot.errors import (
+    ContainerError,
+    GuestLostError,
+    Kind,
+    LaunchError,
+    PodbotError,
+    SandboxError,
+)
 from podbot.frozen import dataclass, replace
 from podbot.sandbox import wire
 from podbot.sandbox.channel import visible
@@ -73,6 +80,8 @@ class Stay:
         self.starts = 0
         self._grounds: Grounds | None = None
         self.running: Running | None = None
+        self.made: report.Made | None = None
+        """What was made last, for whoever tells of it."""
         self._watcher: DiskWatcher | None = None
         self._over = False
         self._process = os.getpid()
@@ -87,7 +96,9 @@ class Stay:
                 grounds = self._found()
                 self._drop()
                 return self._launch(grounds)
-            except ContainerError as error:
+            except SandboxError:
+                raise
+            except PodbotError as error:
                 raise LaunchError(error.message, kind=error.kind, remedy=error.remedy) from error
             except OSError as error:
                 raise LaunchError(
@@ -136,10 +147,8 @@ class Stay:
         self.running = line.running
         self.starts += 1
         contents = grounds.workspace.contents
-        if self.settings.limits.disk is not None and self.settings.workspace != "bind":
-            watched = grounds.place.path if contents.layer is None else contents.layer.path
-            self._watcher = DiskWatcher(watched, self.settings.limits.disk, line.running.kill)
-        made = report.Made(
+        self._watch(grounds, line.running)
+        made = self.made = report.Made(
             self.settings, grounds.facts, grounds.identity, contents,
             line.running.runtime, line.running.grouped, _selinux(grounds, line), line.stream,
         )  # fmt: skip
@@ -154,6 +163,13 @@ class Stay:
             layer=contents.layer,
             descriptors=not line.stream,
         )
+
+    def _watch(self, grounds: Grounds, running: Running) -> None:
+        """Mind how much the workspace holds, if that is limited."""
+        limit, layer = self.settings.limits.disk, grounds.workspace.layer
+        if limit is not None and self.settings.workspace != "bind":
+            watched = grounds.place.path if layer is None else layer.path
+            self._watcher = DiskWatcher(watched, limit, running.kill)
 
     def _find_again(self, grounds: Grounds) -> Grounds:
         """The engine's overlays turned out to be of no use: work on a copy."""
@@ -291,11 +307,6 @@ class Stay:
             remedy=again if self.settings.restart else "open a new one; its files are kept",
         )
 
-    @property
-    def workspace(self) -> Workspace | None:
-        """The workspace, once there is one."""
-        return None if self._grounds is None else self._grounds.workspace
-
     def fill(self, given: GivenTarget) -> None:
         """Copy a target into the empty workspace of a container that runs already."""
         with self._lock:
@@ -315,6 +326,11 @@ class Stay:
             target = targets.checked(given, self.settings.policy)
             grounds.workspace.fill(target, grounds.identity, self.settings.limits)
             self._grounds = replace(grounds, target=target)
+            if self._watcher is not None and self.running is not None:
+                self._watcher.stop()
+                self._watch(grounds, self.running)
+            if self.made is not None:
+                self.made = replace(self.made, contents=grounds.workspace.contents)
 
     # Ending
 
