@@ -20,6 +20,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -343,9 +344,12 @@ def run(marks: str, options: Sequence[str]) -> int:
 
 def run_pytest(marks: str, options: Sequence[str]) -> int:
     """The tests, in this environment."""
-    command = [sys.executable, "-m", "pytest", "-m", marks, "tests/e2e", *options]
-    environment = {**os.environ, PLACE_VARIABLE: str(place())}
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    # A folder of its own for temporary files: runs beside this one tidy up what they share.
+    with tempfile.TemporaryDirectory(prefix="e2e-", ignore_cleanup_errors=True) as base:
+        command = [sys.executable, "-m", "pytest", "-m", marks, f"--basetemp={base}/t", "tests/e2e"]
+        environment = {**os.environ, PLACE_VARIABLE: str(place())}
+        done = subprocess.run([*command, *options], cwd=ROOT, env=environment, check=False)
+        return done.returncode
 
 
 def user_folder(folder: Path) -> Path:
