@@ -519,13 +519,19 @@ def spawn_program(argv: list[str], env: Mapping[str, str], cwd: str | int, actio
         os.chdir("/")
 
 
+def boot_time() -> float:
+    """Now, on the clock that the kernel notes a process's start by."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Family:
     """The processes one job started, found in /proc whatever they did to hide."""
 
-    def __init__(self, number: int, pid: int) -> None:
+    def __init__(self, number: int, pid: int, began: float) -> None:
+        """``began`` is a `boot_time` before the first of them was started."""
         self.number = number
         self.pid = pid
-        self._started = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._began = began
 
     def kill(self, others: AbstractSet[int | None]) -> None:
         """SIGKILL the whole family; ``others`` are the pids of jobs that live on."""
@@ -544,7 +550,7 @@ class Family:
         """The living ones, oldest first: no parent lives to tell that its child was killed."""
         table = process_table()
         me = os.getpid()
-        ticks = self._started * os.sysconf("SC_CLK_TCK") - 2
+        ticks = self._began * os.sysconf("SC_CLK_TCK") - 2
         members: set[int] = set()
         for pid, (parent, session, state, start) in table.items():
             if state in "ZX" or pid == me:
@@ -812,7 +818,7 @@ class Exec:
                 fd, end = pipe_to(actions, target, False)
                 near.append(fd)
                 far.append(end)
-            self.started = time.monotonic()
+            self.started, began = time.monotonic(), boot_time()
             self.number, whole = guest.new_job(env)
             pid = spawn_program(argv, whole, cwd, actions)
         except OSError as error:
@@ -827,7 +833,7 @@ class Exec:
             for fd in far:
                 os.close(fd)
         self.pid = pid
-        self.family = Family(self.number, pid)
+        self.family = Family(self.number, pid, began)
         guest.jobs[self.number] = self
         limit = request.get("max_output", MAX_PAYLOAD)
         self.out = Output(guest, near[-2], limit, self._changed, "cut")
@@ -919,11 +925,12 @@ class Spawned:
         self.number, whole = guest.new_job(env)
         names = request.get("streams", STREAMS[1:])
         given = dict(zip(names, request["given"]))  # noqa: B905 - strict= came after 3.8
+        began = boot_time()
         if request.get("terminal"):
             streams = self._on_terminal(argv, whole, cwd, request, given)
         else:
             streams = self._on_pipes(argv, whole, cwd, request.get("stdin"), given)
-        self.family = Family(self.number, self.pid)
+        self.family = Family(self.number, self.pid, began)
         self.streams = {name: self._stream(name, fd, request) for name, fd in streams.items()}
         guest.jobs[self.number] = self
         guest.loop.on_exit(self.pid, self._exited)
@@ -1285,6 +1292,7 @@ class Kernel:
         near: list[int] = []
         far: list[int] = []
         self.number, env = guest.new_job({})
+        began = boot_time()
         try:
             for target in (1, 2):
                 fd, end = pipe_to(actions, target, False)
@@ -1307,7 +1315,7 @@ class Kernel:
             theirs.close()
             for fd in far:
                 os.close(fd)
-        self.family = Family(self.number, self.pid)
+        self.family = Family(self.number, self.pid, began)
         self._line = ours
         ours.setblocking(False)
         self._reply = bytearray()
@@ -2410,6 +2418,7 @@ class Worker:
         self._guest, self.request = guest, request
         self.number, _ = guest.new_job({})
         read, write = os.pipe()
+        began = boot_time()
         try:
             pid = os.fork()
         except OSError as error:
@@ -2421,7 +2430,7 @@ class Worker:
             self._work(work, write)
         os.close(write)
         self.pid = pid
-        self.family = Family(self.number, pid)
+        self.family = Family(self.number, pid, began)
         guest.jobs[self.number] = self
         self._out = Output(guest, read, 1 << 30, lambda: None, "cut")
         timeout = request.get("timeout")
