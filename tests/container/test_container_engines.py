@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from small_engine import SmallEngine
 
+import podbot.sandbox
 from podbot.engine import BindMount, OverlayMount
+from podbot.errors import ContainerError, Kind
 from podbot.sandbox.container import engines, overlays
 from podbot.sandbox.container.workspace import Contents
 from podbot.sandbox.overlay.layers import Layer
@@ -94,3 +96,55 @@ def test_what_was_mounted_must_be_readable(
 
 def test_a_process_without_a_workspace_has_nothing_mounted_there() -> None:
     assert overlays.mounted(os.getpid()) == ("", [])
+
+
+REFUSAL = ContainerError("runtime: wanted crun, got runc", kind=Kind.PROFILE_MISMATCH)
+
+
+def test_another_runtime_is_had_from_a_service_that_has_it(
+    engine: SmallEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = SmallEngine()
+    other.runtime = "crun"
+    asked: list[str] = []
+
+    def connect(runtime: str) -> SmallEngine:
+        asked.append(runtime)
+        return other
+
+    def refuse(verb: str) -> None:
+        if verb == "create":
+            raise REFUSAL
+
+    monkeypatch.setattr(engines, "connect_with_runtime", connect)
+    engine.containers.trouble = refuse
+    with podbot.sandbox.open("container", image="image", engine=engine, runtime="crun") as sandbox:
+        assert sandbox.exec(["true"]).ok
+        assert {g.name: g.by for g in sandbox.guarantees}["kernel"].startswith("crun")
+        sandbox.stop()  # type: ignore[attr-defined]
+        assert sandbox.exec(["true"]).ok
+    assert asked == ["crun"]
+    assert engines.with_runtime(other, "crun", REFUSAL) is None, "it is that one already"
+    other.close()
+
+
+def test_not_every_refusal_is_about_the_runtime(engine: SmallEngine) -> None:
+    elsewhere = ContainerError("user: wanted 1, got 0", kind=Kind.PROFILE_MISMATCH)
+    assert engines.with_runtime(engine, None, REFUSAL) is None
+    assert engines.with_runtime(engine, "crun", elsewhere) is None
+    docker = SmallEngine(podman=False)
+    assert engines.with_runtime(docker, "crun", REFUSAL) is None
+    docker.close()
+
+
+def test_a_runtime_that_is_not_there_is_named(
+    engine: SmallEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(runtime: str) -> SmallEngine:
+        raise ContainerError("no such runtime", kind=Kind.CONNECTION_FAILED, remedy="x")
+
+    monkeypatch.setattr(engines, "connect_with_runtime", fail)
+    with pytest.raises(ContainerError, match="crun cannot be used here") as caught:
+        engines.with_runtime(engine, "crun", REFUSAL)
+    assert caught.value.kind is Kind.UNSUPPORTED
+    assert "install crun" in (caught.value.remedy or "")
