@@ -7,10 +7,8 @@ in it is ever changed; whoever makes it does so aside and renames.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
-import shutil
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -76,6 +74,8 @@ def drop_old() -> None:
     folder = layers.place() / FOLDER
     if not folder.is_dir():
         return
+    import shutil
+
     current = path()
     for entry in folder.iterdir():
         if entry != current:
@@ -85,11 +85,13 @@ def drop_old() -> None:
 @lru_cache(maxsize=4)
 def _made(root: str, source: str, rg: str | None) -> Path:
     text = Path(source).read_bytes()
-    digest = hashlib.sha256(text)
-    digest.update(f"{importlib.util.MAGIC_NUMBER!r} {_facts(rg)}".encode())
-    kit = Path(root, FOLDER, digest.hexdigest()[:16])
+    # The hash Python itself tells versions of a module by; a real one would load OpenSSL.
+    rest = f"{importlib.util.MAGIC_NUMBER!r} {_facts(rg)}".encode()
+    kit = Path(root, FOLDER, importlib.util.source_hash(text + rest).hex())
     if kit.is_dir():
         return kit
+    import shutil  # only where one is made
+
     draft = kit.with_name(f".{kit.name}-{os.urandom(4).hex()}")
     try:
         draft.mkdir(parents=True)
@@ -111,6 +113,8 @@ def _made(root: str, source: str, rg: str | None) -> Path:
 
 
 def _fill(draft: Path, text: bytes, rg: str | None) -> None:
+    import shutil
+
     (draft / "guest.py").write_bytes(text)
     compiled = (
         draft / "__pycache__" / os.path.basename(importlib.util.cache_from_source("guest.py"))

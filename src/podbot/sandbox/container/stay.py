@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import socket
 import threading
 
@@ -269,7 +268,7 @@ class Stay:
             grounds.facts,
             grounds.identity,
             grounds.workspace.contents.mount,
-            self.settings.name or f"podbot-{secrets.token_hex(6)}",
+            self.settings.name or f"podbot-{os.urandom(6).hex()}",
             grounds.place.door,
             stream,
             grounds.facts.local and not stream and os.path.exists(SELINUX),
