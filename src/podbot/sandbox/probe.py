@@ -348,17 +348,14 @@ def _engine() -> Finding:
     for path in _engine_sockets():
         if _answers(path):
             return Finding(name, "found", f"answers at {path}", None, required=False)
-    for program in ("podman", "docker"):
-        if found := shutil.which(program):
-            fix = (
-                "systemctl --user enable --now podman.socket"
-                if program == "podman"
-                else "sudo systemctl enable --now docker, and join the docker group"
-            )
-            detail = f"{found}, but no socket answers"
-            return Finding(name, "limited", detail, fix, required=False)
-    detail = "neither podman nor docker; nothing needs one yet"
-    return Finding(name, "missing", detail, "install Podman for what comes later", required=False)
+    if found := shutil.which("podman"):
+        detail = f"{found}; podbot starts a service of its own when it needs one"
+        return Finding(name, "found", detail, None, required=False)
+    if found := shutil.which("docker"):
+        fix = "sudo systemctl enable --now docker, and join the docker group"
+        return Finding(name, "limited", f"{found}, but no socket answers", fix, required=False)
+    detail = "neither podman nor docker; only the container backend needs one"
+    return Finding(name, "missing", detail, "install Podman", required=False)
 
 
 def _engine_sockets() -> list[str]:
