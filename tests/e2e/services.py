@@ -147,6 +147,12 @@ def _storage_alone(folder: Path) -> Iterator[dict[str, str]]:
                 ["podman", "system", "reset", "--force"],
                 env=environment, capture_output=True, check=False, timeout=120,
             )  # fmt: skip
+            if set_up.is_root():
+                # Podman leaves its storage mounted on itself, for good.
+                subprocess.run(
+                    ["umount", "--lazy", str(place / "storage" / "overlay")],
+                    capture_output=True, check=False,
+                )  # fmt: skip
 
 
 @contextmanager
