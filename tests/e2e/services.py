@@ -219,6 +219,7 @@ def _process(
         process = subprocess.Popen(
             [program, *command[1:]],
             env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            cwd=log.parent,  # conmon drops a note there when a container runs out of memory
         )  # fmt: skip
     try:
         yield process, log
