@@ -140,9 +140,12 @@ def memory(session: Session, repository: Path) -> WorkspaceSection:
 
 
 def podman(session: Session, repository: Path) -> WorkspaceSection:
+    from podbot.engine import DEFAULT_IMAGE  # the one that `podbot image build` makes
     from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection
 
-    config = PodmanSandboxConfig(mounts=all_of(repository), allowed_host_roots=[repository])
+    config = PodmanSandboxConfig(
+        image=DEFAULT_IMAGE, mounts=all_of(repository), allowed_host_roots=[repository]
+    )
     return PodmanSandboxSection(session=session, config=config)
 
 

@@ -133,3 +133,11 @@ def test_the_apparmor_profile_takes_an_odd_path_literally() -> None:
     profile = apparmor_profile('/opt/a "b"/{py}*', "/opt/my tools/podbot")
     assert r'profile podbot "/opt/a \"b\"/\{py\}\*" flags' in profile
     assert "#   '/opt/my tools/podbot' doctor --apparmor |" in profile
+
+
+def test_without_a_word_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    shown = capsys.readouterr().err
+    assert "podbot run -- make test" in shown
+    assert "list the containers podbot made" in shown

@@ -50,6 +50,7 @@ examples:
   podbot run -- make test  run it in a sandbox; see what it changed, and decide
   podbot shell             the same with a shell, to try things
   podbot changes           what waits for a decision; show, diff, apply, pick, undo, …
+  podbot mcp               the same sandbox for the tools of Claude Code, Codex, …
   podbot image build       an image for containers, without any registry
   podbot ps                which containers are there? exec and stop act on them
   podbot doctor            what can this host enforce, and how to get what is missing?
@@ -83,7 +84,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         code = _dispatch(words)
         if sys.stdout is not None:
             sys.stdout.flush()
-        if argv is None and words[0] in QUICK:
+        if argv is None and words and words[0] in QUICK:
             _leave(code)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -172,6 +173,9 @@ def _dispatch(words: list[str]) -> int:
         if name == wanted:
             command = cast("Command", import_module(module))
             command.add_arguments(subparser)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(FAILED)
     arguments = parser.parse_args(words)
     assert command is not None  # noqa: S101 - argparse has refused any other word
     from podbot.errors import PodbotError

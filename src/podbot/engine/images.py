@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 DEFAULT_IMAGE = "localhost/podbot-sandbox:latest"
 """What containers are made of unless another image is named; `podbot image build` makes it."""
 
-MAKE_ONE = "make one with `podbot image build`, which needs no registry"
+MAKE_ONE = (
+    f"make one with `podbot image build`, which needs no registry, and name it: {DEFAULT_IMAGE}"
+)
 QUIET_SECONDS = 600.0
 """How long a pull, an import or a build may say nothing."""
 

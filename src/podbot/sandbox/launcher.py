@@ -94,6 +94,6 @@ def find(name: str) -> LauncherFactory:
     raise SandboxError(
         f"there is no sandbox backend {name!r}",
         kind=Kind.UNKNOWN_BACKEND,
-        remedy="use memory, local, overlay or container"
+        remedy="use memory, local, overlay or container (Podman and Docker)"
         + (f", or one of: {others}" if others else ""),
     )
