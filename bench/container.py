@@ -20,6 +20,8 @@ MANY = 50
 SETTLE = 0.05
 # What podman exec started goes on tidying up for a while after it has ended.
 AFTERMATH = 0.3
+# After such a pause a processor must be woken first, which would be most of what is measured.
+SEVERAL = 20
 
 
 def container(setting: Setting) -> list[Outcome]:
@@ -62,16 +64,19 @@ def _commands(setting: Setting, options: dict[str, object]) -> list[Row]:
             "bare": Side(_bare),
         }
         spread = race(sides, setting.pace(300))
-        slow = {
-            "ours": Side(lambda: sandbox.exec(["true"])),
-            "podman": Side(_podman("exec", name, "true")),
-        }
+
+        def several() -> None:
+            for _ in range(SEVERAL):
+                sandbox.exec(["true"])
+
+        slow = {"ours": Side(several), "podman": Side(_podman("exec", name, "true"))}
         beside = race(slow, setting.pace(15, AFTERMATH, warm_up=1))
+        each = Spread(beside["ours"].median / SEVERAL, beside["ours"].p90 / SEVERAL)
     return [
         Row("container", "exec true in a container that runs", spread["ours"], "ms",
             spread["bare"], "bare subprocess.run", Target(1.6)),
         Row("container", "podman exec, beside that", beside["podman"], "ms",
-            beside["ours"], "podbot", Target(80, at_least=True)),
+            each, f"podbot, {SEVERAL} in a row", Target(80, at_least=True)),
     ]  # fmt: skip
 
 
