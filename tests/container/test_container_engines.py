@@ -29,15 +29,16 @@ def test_an_engine_is_connected_once_while_it_is_used(
     monkeypatch.setattr(engines, "_connect", connect)
     first = engines.connect("unix:///x")
     assert engines.connect("unix:///x") is first
-    assert engines.connect(None) is not first
+    found = engines.connect(None)
+    assert found is not first
     monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "unix:///y")
     other = engines.connect("unix:///x")
     assert other is not first, "another environment may mean another engine"
     assert engines.connect(other) is other
-    for engine in (first, other):
+    for engine in (first, found, other):
         engine.close()
     before = len(made)
-    del first, other, engine
+    del first, found, other, engine
     gc.collect()
     engines.connect("unix:///x").close()
     assert len(made) == before + 1
