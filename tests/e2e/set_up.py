@@ -345,11 +345,17 @@ def run(marks: str, options: Sequence[str]) -> int:
 def run_pytest(marks: str, options: Sequence[str]) -> int:
     """The tests, in this environment."""
     # A folder of its own for temporary files: runs beside this one tidy up what they share.
-    with tempfile.TemporaryDirectory(prefix="e2e-", ignore_cleanup_errors=True) as base:
-        command = [sys.executable, "-m", "pytest", "-m", marks, f"--basetemp={base}/t", "tests/e2e"]
-        environment = {**os.environ, PLACE_VARIABLE: str(place())}
+    base = tempfile.mkdtemp(prefix="e2e-")
+    command = [sys.executable, "-m", "pytest", "-m", marks, f"--basetemp={base}/t", "tests/e2e"]
+    environment = {**os.environ, PLACE_VARIABLE: str(place())}
+    try:
         done = subprocess.run([*command, *options], cwd=ROOT, env=environment, check=False)
-        return done.returncode
+    finally:
+        # Some of it may belong to ids that only a container of this user's has.
+        become = [] if is_root() else ["podman", "unshare"]
+        remove = [*become, "rm", "-rf", base]
+        subprocess.run(remove, env=podman_environment(place()), check=False)
+    return done.returncode
 
 
 def user_folder(folder: Path) -> Path:
