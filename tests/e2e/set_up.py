@@ -351,10 +351,11 @@ def run_pytest(marks: str, options: Sequence[str]) -> int:
     try:
         done = subprocess.run([*command, *options], cwd=ROOT, env=environment, check=False)
     finally:
-        # Some of it may belong to ids that only a container of this user's has.
-        become = [] if is_root() else ["podman", "unshare"]
-        remove = [*become, "rm", "-rf", base]
-        subprocess.run(remove, env=podman_environment(place()), check=False)
+        shutil.rmtree(base, ignore_errors=True)
+        if os.path.exists(base):
+            # Some of it belongs to ids that only a container of this user's has.
+            remove = ["podman", "unshare", "rm", "-rf", base]
+            subprocess.run(remove, env=podman_environment(place()), check=False)
     return done.returncode
 
 
