@@ -316,6 +316,9 @@ def import_image(environment: Mapping[str, str], tarball: Path) -> None:
         subprocess.run(command, env=environment, stdout=sys.stderr, check=True)
     for name in (IMAGE, DEFAULT_IMAGE):
         subprocess.run(["podman", "tag", base_name(), name], env=environment, check=True)
+    # What builds of earlier runs left without a name would pile up.
+    prune = ["podman", "image", "prune", "--force"]
+    subprocess.run(prune, env=environment, stdout=subprocess.DEVNULL, check=False)
 
 
 # Running
