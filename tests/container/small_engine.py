@@ -136,7 +136,7 @@ class SmallContainers:
         self.trouble("list")
         self._sweep()
         return tuple(
-            SimpleNamespace(id=one.id, name=one.spec.name or "", labels=one.labels)
+            SimpleNamespace(id=one.id, name=one.spec.name or "", labels=one.labels, image_id="")
             for one in self.all.values()
             if all(name in one.labels for name in wanted)
         )
@@ -226,6 +226,7 @@ class SmallEngine(Engine):
                 lines.append(f"mount --bind {shlex.quote(mount.source)} {at}")
         words = [self.python, *(spec.command or ())[1:]]
         user = "" if self.facts.rootless else f"--userspec={spec.profile.user} "
+        lines.append("PATH=$PATH:/usr/sbin:/sbin")  # an ordinary user's may lack them
         lines.append(f"exec chroot {user}. {shlex.join(words)}")
         root.mkdir(exist_ok=True)
         # No pid of ours may stand between: the one that is waited for is not process 1 itself.
