@@ -189,6 +189,65 @@ def test_a_container_that_went_by_itself_is_stopped(
         assert caught.value.kind is kind
 
 
+def test_a_container_that_is_frozen_is_stopped_for_real(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [container("one", alive, State="paused")]
+    service.on(r"POST .*/unpause", reply(b"", 204))
+    service.on(r"POST .*/stop", reply({"message": "it is in an improper state"}, 409))
+
+    assert outcome(capsys, "stop", "one") == "removed  one\n"
+
+    assert service.paths()[-3:-1] == ["POST unpause", "POST stop"]
+    assert service.containers == []
+
+
+def test_one_that_cannot_be_stopped_keeps_no_other_running(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stuck = container("stuck", alive, Created=9)
+    service.containers = [stuck, container("one", alive)]
+    service.on(f"POST .*/{stuck['Id']}/stop", reply({"message": "it is stuck"}, 500))
+
+    with pytest.raises(ContainerError, match="it is stuck"):
+        api.stop_all()
+
+    assert service.containers == [stuck]
+
+
+def test_a_mark_that_an_image_brings_makes_nothing_podbots(
+    service: ServiceOfContainers, alive: str, dead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as an image that somebody made of a container of podbot's."""
+    service.images = {
+        "sha256:bad": {"Id": "sha256:bad", "Config": {"Labels": {labels.OWNER: dead}}},
+        "sha256:good": {"Id": "sha256:good", "Config": {"Labels": None}},
+    }
+    service.containers = [
+        container("theirs", dead, ImageID="sha256:bad"),
+        container("mine", alive, ImageID="sha256:bad"),
+        container("left", dead, ImageID="sha256:good"),
+        container("lost", dead, ImageID="sha256:gone"),
+    ]
+
+    assert {each.name for each in api.ps()} == {"mine", "left", "lost"}
+    assert sorted(api.sweep().containers) == ["left", "lost"]
+    assert main(["stop", "theirs"]) == 2
+    assert "podbot did not make it" in capsys.readouterr().err
+    assert [each.name for each in api.stop_all()] == ["mine"]
+    assert [each["Names"] for each in service.containers] == [["/theirs"]]
+
+
+def test_an_image_that_cannot_be_looked_at_has_nothing_removed(
+    service: ServiceOfContainers, dead: str
+) -> None:
+    service.containers = [container("left", dead, ImageID="sha256:odd")]
+    service.on(r"GET .*/images/.+/json", reply({"message": "no"}, 500))
+
+    assert "no" in str(api.sweep().problem)
+    assert len(service.containers) == 1
+
+
 # exec
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from podbot.engine import BindMount, Facts, Profile
 from podbot.errors import Kind, LaunchError
+from podbot.frozen import replace
 from podbot.sandbox import Limits, Policy
 from podbot.sandbox.container import plan, report
 from podbot.sandbox.container.identity import EngineKind, Identity, choose
@@ -16,6 +17,7 @@ from podbot.sandbox.container.report import Made
 from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.container.workspace import Contents
 from podbot.sandbox.limits import MIB
+from podbot.sandbox.overlay import layers
 
 PODMAN = Facts(True, "5.0", "1.41", True, 2, True)
 OLD = Facts(True, "4.3.1", "1.41", True, 1, True)
@@ -78,6 +80,28 @@ def test_a_writable_folder_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="writable") as caught:
         plan.spec(draft(Settings(image="image", policy=policy)))
     assert caught.value.kind is Kind.INVALID
+
+
+@pytest.mark.parametrize("given", ["", ".ssh", ".ssh/keys", "link"])
+def test_a_writable_folder_shows_no_secret(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".ssh" / "keys").mkdir(parents=True)
+    (home / "link").symlink_to(".ssh")
+    monkeypatch.setenv("HOME", str(home))
+    policy = Policy(writable=(str(home / given),))
+    with pytest.raises(LaunchError, match=r"hides .*\.ssh") as caught:
+        plan.spec(draft(Settings(image="image", policy=replace(policy, hidden=("~/.ssh",)))))
+    assert caught.value.kind is Kind.INVALID
+    shown = replace(policy, hidden=())
+    assert len(plan.spec(draft(Settings(image="image", policy=shown))).mounts) == 4
+
+
+def test_the_whole_machine_or_the_layers_cannot_be_writable() -> None:
+    for given in ("/", str(layers.root())):
+        with pytest.raises(LaunchError, match="hides"):
+            plan.spec(draft(Settings(image="image", policy=Policy(writable=(given,)))))
 
 
 def test_a_guest_on_a_stream_uses_its_standard_streams() -> None:

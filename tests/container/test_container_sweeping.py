@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from small_engine import SmallEngine
 
 import podbot.sandbox
 from podbot.engine import ContainerSpec, labels
+from podbot.errors import ContainerError, Kind
+from podbot.frozen import replace
+from podbot.sandbox.container import running
 from podbot.sandbox.container.sweeping import sweep
 
 
@@ -41,4 +45,26 @@ def test_the_dead_are_swept_and_the_living_are_not(engine: SmallEngine, own_laye
     there.close()
     sweep(None)
     assert not old.exists()
+    engine.containers.all.clear()
+
+
+def test_a_container_that_cannot_be_removed_keeps_no_other(
+    engine: SmallEngine, own_layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "END_SECONDS", 0.0)
+    dead = replace(labels.this_process(), started=1).label()
+    for name in ("stuck", "orphan"):
+        engine.containers.create(ContainerSpec("image", name=name, labels={labels.OWNER: dead}))
+    failures = iter([ContainerError("it is stuck", kind=Kind.ENGINE_FAILED, remedy="x")])
+
+    def fail_once(verb: str) -> None:
+        if verb == "remove" and (error := next(failures, None)):
+            raise error
+
+    engine.containers.trouble = fail_once
+
+    found = sweep(engine)
+
+    assert (found.containers, found.problem) == (("orphan",), "it is stuck")
+    assert [one.spec.name for one in engine.containers.all.values()] == ["stuck"]
     engine.containers.all.clear()

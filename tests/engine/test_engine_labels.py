@@ -47,6 +47,23 @@ def test_a_process_that_is_not_buried_yet_is_dead() -> None:
         os.waitpid(child, 0)
 
 
+def test_a_process_that_may_not_be_looked_at_is_nobodys_death(
+    here: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where /proc shows each user only their own processes."""
+    monkeypatch.setattr(labels, "_read_stat", lambda pid: "")
+    assert owner_state(here.label()) == "unknown"
+    assert owner_state(replace(here, pid=0).label()) == "dead"
+    assert owner_state(replace(here, pid=2**22 + 1).label()) == "dead"
+    assert owner_state(replace(here, pid=10**30).label()) == "dead"
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert owner_state(here.label()) == "unknown"
+
+
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Owner:
     owner = Owner("machine", "boot", "4026531836", os.getpid(), labels._started(os.getpid()) or 0)

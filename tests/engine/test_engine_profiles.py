@@ -397,6 +397,8 @@ WIDER: list[tuple[str, dict[str, Any], str]] = [
     ("more cpu", {"HostConfig": {"CpuQuota": 0, "NanoCpus": 2_000_000_000}}, "got 2"),
     ("mount", {"Mounts": [{"Type": "bind", "Destination": "/x", "Source": "/etc"}]},
      "/x: wanted nothing mounted, got /etc"),
+    ("volume", {"Mounts": [{"Type": "volume", "Destination": "/x"}]},
+     "/x: wanted nothing mounted, got a volume"),
 ]  # fmt: skip
 
 
@@ -483,9 +485,8 @@ def test_mounts_must_be_those_that_were_asked_for() -> None:
     bind = {"Type": "bind", "Source": "/a", "Destination": "/x", "RW": False}
     overlay = {"Type": "bind", "Destination": "/workspace", "RW": True,
                "Options": ["lowerdir=/src", "upperdir=/up", "workdir=/work"]}  # fmt: skip
-    volume = {"Type": "volume", "Destination": "/data"}
 
-    assert compare(spec, PODMAN, mounted(bind, overlay, volume)).differences == ()
+    assert compare(spec, PODMAN, mounted(bind, overlay)).differences == ()
     for wrong in (
         mounted(bind | {"RW": True}, overlay),
         mounted(bind | {"Source": "/b"}, overlay),
@@ -531,3 +532,12 @@ def test_a_description_of_the_wrong_shape_is_an_error_of_the_protocol() -> None:
         with pytest.raises(ContainerError) as caught:
             compare(TOOLS_SPEC, PODMAN, made_by_podman() | odd)
         assert caught.value.kind is Kind.ENGINE_PROTOCOL
+
+
+def test_volumes_of_an_image_do_not_make_a_read_only_root_writable() -> None:
+    assert podman_request(ContainerSpec(IMAGE), {})["image_volume_mode"] == "ignore"
+    spec = ContainerSpec(IMAGE, profile=agent_profile())
+    assert "image_volume_mode" not in podman_request(spec, {})
+    volume = {"Type": "volume", "Destination": "/data"}
+    found = mounted(volume)
+    assert not [each for each in compare(spec, PODMAN, found).differences if each.what == "/data"]

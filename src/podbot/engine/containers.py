@@ -87,6 +87,7 @@ class ContainerSummary:
     status: str
     created: int
     labels: Mapping[str, str]
+    image_id: str = ""
 
     @property
     def running(self) -> bool:
@@ -227,7 +228,9 @@ class Containers:
             query["filters"] = json.dumps({"label": wanted})
         path = self._engine.common("/containers/json")
         answer = self._engine.client.call(Call("GET", path, Purpose("list containers"), query))
-        return tuple(read_summary(entry) for entry in replies.objects(answer.json()))
+        found = [read_summary(entry) for entry in replies.objects(answer.json())]
+        # Looked at again: whoever passes over the filter would have others' containers removed.
+        return tuple(each for each in found if _has(each.labels, labels or {}))
 
     def attach(self, container: str, *, stdin: bool = True) -> Hijacked:
         """Join the main process's streams. Without a terminal, what comes is in `Frames`.
@@ -343,4 +346,9 @@ def read_summary(found: Fields) -> ContainerSummary:
         status=replies.text(found, "State"),
         created=replies.whole(found, "Created"),
         labels=replies.text_map(found, "Labels"),
+        image_id=replies.text(found, "ImageID"),
     )
+
+
+def _has(there: Mapping[str, str], wanted: Mapping[str, str | None]) -> bool:
+    return all(name in there and value in (None, there[name]) for name, value in wanted.items())

@@ -61,7 +61,9 @@ def owner_state(label: str) -> OwnerState:
         return "dead" if here.machine else "unknown"
     if owner.pid_namespace != here.pid_namespace:
         return "unknown"
-    return "alive" if _started(owner.pid) == owner.started else "dead"
+    if _started(owner.pid) == owner.started:
+        return "alive"
+    return "unknown" if _unseen(owner.pid) else "dead"
 
 
 def parse(label: str) -> Owner | None:
@@ -113,6 +115,19 @@ def _started(pid: int) -> int | None:
     if len(words) < 20 or words[0] in "ZX":
         return None
     return int(words[19])
+
+
+def _unseen(pid: int) -> bool:
+    """Whether there is such a process, but not for us to look at (``hidepid``)."""
+    if _read_stat(pid):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return bool(pid)  # 0 would be ourselves, and is nobody's
 
 
 def _read_stat(pid: int) -> str:

@@ -103,6 +103,8 @@ def _podman_confinement(profile: Profile) -> Json:
         selinux_opts=["disable"] if profile.selinux == "disable" else None,
         seccomp_profile_path="unconfined" if profile.seccomp == "unconfined" else None,
         unmask=["ALL"] if profile.unmask else None,
+        # Volumes that an image asks for would be writable places, on the disk of the host.
+        image_volume_mode="ignore" if profile.read_only else None,
         **_podman_common(profile),
     )
 

@@ -204,9 +204,12 @@ def _mounts(spec: ContainerSpec, details: Fields) -> Iterator[Difference]:
             if f"upperdir={wanted.upper}" not in options:
                 yield Difference(wanted.target, f"changes in {wanted.upper}", _listed({*options}))
     for target, mount in found.items():
-        # An image may bring volumes of its own; paths of the host's come from elsewhere.
+        # An image may bring volumes of its own, but a read-only root has no writable places;
+        # paths of the host's come from elsewhere.
         if replies.text(mount, "Type") == "bind":
             yield Difference(target, "nothing mounted", replies.text(mount, "Source"))
+        elif replies.text(mount, "Type") == "volume" and spec.profile.read_only:
+            yield Difference(target, "nothing mounted", "a volume, perhaps the image's own")
 
 
 def _caps(names: tuple[str, ...]) -> set[str]:

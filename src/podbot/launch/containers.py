@@ -16,6 +16,7 @@ from podbot.engine.connecting import connect
 from podbot.engine.containers import ContainerSummary
 from podbot.engine.execs import ExecSpec
 from podbot.engine.labels import OwnerState
+from podbot.engine.owned import owned
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass, field, replace
 
@@ -104,11 +105,20 @@ def stop(name: str, engine: str | Engine | None = None, *, keep: bool = False) -
 def stop_all(
     engine: str | Engine | None = None, *, keep: bool = False
 ) -> tuple[ContainerInfo, ...]:
-    """The same for every container of podbot's, whoever owns it."""
+    """The same for every container of podbot's, whoever owns it.
+
+    One that cannot be stopped keeps no other running; what was wrong with it is raised at the end.
+    """
     with connected(engine) as found:
         stopped = _all(found)
+        problem: ContainerError | None = None
         for container in stopped:
-            _stop(found, container, keep)
+            try:
+                _stop(found, container, keep)
+            except ContainerError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
         return stopped
 
 
@@ -192,8 +202,7 @@ def connected(engine: str | Engine | None) -> Iterator[Engine]:
 
 
 def _all(engine: Engine) -> tuple[ContainerInfo, ...]:
-    listed = engine.containers.list({labels.OWNER: None})
-    found = [_read(each) for each in listed]
+    found = [_read(each) for each in owned(engine)]
     return tuple(sorted(found, key=lambda each: (-each.created, each.name)))
 
 
@@ -214,15 +223,17 @@ def _read(found: ContainerSummary) -> ContainerInfo:
 
 def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
     try:
+        if container.status == "paused":
+            engine.containers.unpause(container.id)  # what is frozen heeds no signal
         if container.running:
             grace = 0 if container.kind in HAS_NOTHING_TO_SAVE else GRACE_SECONDS
             engine.containers.stop(container.id, grace)
-        if not keep:
-            engine.containers.remove(container.id)
     except ContainerError as error:
         # It went by itself meanwhile: that is what was wanted.
         if error.kind not in (Kind.CONTAINER_NOT_FOUND, Kind.CONTAINER_NOT_RUNNING):
             raise
+    if not keep:
+        engine.containers.remove(container.id)
 
 
 def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
@@ -234,4 +245,5 @@ def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
     gone = set(swept.containers)  # in a dry run they are still there
     live = tuple(each.name for each in left if each.name not in gone)
     folder = layers.place() / place.FOLDER
-    return Swept(swept.containers, tuple(str(folder / name) for name in swept.folders), live)
+    folders = tuple(str(folder / name) for name in swept.folders)
+    return Swept(swept.containers, folders, live, swept.problem)

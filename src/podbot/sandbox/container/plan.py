@@ -15,6 +15,7 @@ from podbot.engine.specs import BindMount, ContainerSpec, Mount
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass, replace
 from podbot.sandbox.container import kit, place
+from podbot.sandbox.container import target as targets
 from podbot.sandbox.container.identity import Identity
 from podbot.sandbox.container.settings import WORKDIR, Settings
 from podbot.sandbox.limits import MIB
@@ -139,5 +140,6 @@ def _writable(settings: Settings) -> list[str]:
                 kind=Kind.INVALID,
                 remedy="create it first, or leave it out of Policy.writable",
             ) from None
+        targets.refuse_writable(path, settings.policy)
         found.append(path)
     return found

@@ -8,6 +8,7 @@ from podbot.sandbox.container.engines import KERNELS_OF_THEIR_OWN
 from podbot.sandbox.container.identity import NO_MAPPING, Identity
 from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.container.workspace import Contents
+from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
 
 BY_SOCKET = "a socket of podbot's own: the engine takes no part in a call"
@@ -51,7 +52,7 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         Guarantee("identity", True, made.identity.by),
         Guarantee("privileges", True, "no capability, no_new_privs"),
         Guarantee("system_calls", True, "the engine's default seccomp filter"),
-        Guarantee("secrets", True, "nothing of the host but the workspace is there"),
+        Guarantee("secrets", True, _secrets(policy)),
         Guarantee("environment", True, "the image's variables and a short allowlist"),
         Guarantee("engine_socket", True, "not there inside"),
         Guarantee("private_tmp", True, "a file system in memory, 256 MiB"),
@@ -114,6 +115,11 @@ def rlimits(made: Made) -> dict[str, int]:
     if limits.pids is not None and by["pids"].startswith("rlimit"):
         found["RLIMIT_NPROC"] = limits.pids
     return found
+
+
+def _secrets(policy: Policy) -> str:
+    shown = "the workspace and what the policy makes writable" if policy.writable else ""
+    return f"nothing of the host but {shown or 'the workspace'} is there"
 
 
 def _files(made: Made) -> Guarantee:

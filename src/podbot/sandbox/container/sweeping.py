@@ -8,6 +8,8 @@ may still live.
 from __future__ import annotations
 
 from podbot.engine import Engine, labels
+from podbot.engine.owned import owned
+from podbot.errors import ContainerError
 from podbot.frozen import dataclass
 from podbot.sandbox.container import kit, place
 from podbot.sandbox.container.running import remove
@@ -15,10 +17,14 @@ from podbot.sandbox.container.running import remove
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What was found dead and removed: containers by name, and folders."""
+    """What was found dead and removed: containers by name, and folders.
+
+    ``problem`` tells why a container could not be removed.
+    """
 
     containers: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    problem: str | None = None
 
 
 def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
@@ -27,19 +33,23 @@ def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
     All that podbot makes is looked at, whatever it was made for. Raises `ContainerError` if the
     engine cannot be asked.
     """
-    containers = [] if engine is None else _containers(engine, dry_run)
+    containers, problem = ([], None) if engine is None else _containers(engine, dry_run)
     folders = place.sweep(dry_run)
     if not dry_run and not place.any_left():
         kit.drop_old()
-    return Swept(tuple(containers), tuple(folders))
+    return Swept(tuple(containers), tuple(folders), problem)
 
 
-def _containers(engine: Engine, dry_run: bool) -> list[str]:
-    found = []
-    for container in engine.containers.list({labels.OWNER: None}):
+def _containers(engine: Engine, dry_run: bool) -> tuple[list[str], str | None]:
+    found: list[str] = []
+    problem = None
+    for container in owned(engine):
         if labels.owner_alive(container.labels.get(labels.OWNER, "")):
             continue
-        found.append(container.name or container.id)
-        if not dry_run:
-            remove(engine, container.id)
-    return found
+        try:
+            if not dry_run:
+                remove(engine, container.id)
+            found.append(container.name or container.id)
+        except ContainerError as error:
+            problem = problem or error.message  # one that is stuck keeps no other
+    return found, problem

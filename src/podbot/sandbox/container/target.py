@@ -46,9 +46,7 @@ def checked(given: GivenTarget, policy: Policy) -> Target:
             f"the layers lie below the target {path}",
             f"set {layers.ROOT_VARIABLE} to a folder outside of it",
         )
-    hidden = policy.hidden_paths(_home())
-    # Records, journals and what undo needs: nobody's business inside, whatever the policy.
-    hidden = tuple(sorted({*hidden, os.path.realpath(places.state_place())}))
+    hidden = _hidden(policy)
     for secret in hidden:
         if f"{path}/".startswith(f"{secret}/"):
             raise _refused(
@@ -92,6 +90,25 @@ def refuse_secrets(target: Target) -> None:
             f"{target.path} cannot be bound: the policy hides {secret} in it",
             'use workspace="review", or make the secret readable on purpose',
         )
+
+
+def refuse_writable(path: str, policy: Policy) -> None:
+    """A folder that the policy lets change for real is seen whole: refuse one with secrets."""
+    # What others' sandboxes changed is no business of this one either.
+    for secret in (*_hidden(policy), os.path.realpath(layers.place())):
+        places_of_it = (secret, os.path.realpath(secret))
+        if any(path == it or is_below(it, path) or is_below(path, it) for it in places_of_it):
+            raise LaunchError(
+                f"the policy makes {path} writable for real, and hides {secret}",
+                kind=Kind.INVALID,
+                remedy="name a folder without secrets, or make the secret readable on purpose",
+            )
+
+
+def _hidden(policy: Policy) -> tuple[str, ...]:
+    hidden = policy.hidden_paths(_home())
+    # Records, journals and what undo needs: nobody's business inside, whatever the policy.
+    return tuple(sorted({*hidden, os.path.realpath(places.state_place())}))
 
 
 def _home() -> Path:
