@@ -48,6 +48,16 @@ def test_what_podbot_knows_is_hidden_whatever_the_policy(
     assert targets.checked(target, Policy(hidden=())).hidden_inside == (str(target / "state"),)
 
 
+def test_a_secret_is_hidden_where_a_link_leads_to(target: Path, tmp_path: Path) -> None:
+    """As where ~/.ssh is a link into the folder that is worked on."""
+    (target / "keys").mkdir()
+    (tmp_path / "link").symlink_to(target / "keys")
+    found = targets.checked(target, Policy(hidden=(str(tmp_path / "link"),)))
+    assert found.hidden_inside == (str(target / "keys"),)
+    with pytest.raises(LaunchError, match="cannot be bound"):
+        targets.refuse_secrets(found)
+
+
 @pytest.mark.parametrize(
     ("found", "able", "squashed", "reason"),
     [

@@ -10,6 +10,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ from podbot.engine import (
     Entry,
     ExecSpec,
     LogOptions,
+    containers,
     exit_status,
     pack,
 )
+from podbot.engine.client import Call
 from podbot.engine.images import split_name
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 from podbot.frozen import replace
@@ -231,6 +234,69 @@ def test_waiting_gives_the_exit_status(either: Both) -> None:
     made.on(r"POST .*/wait", reply({"StatusCode": 7, "Error": None}))
 
     assert engine.containers.wait("c") == 7
+
+
+def going_on_to_make(made: StandIn) -> list[dict[str, Any]]:
+    """An engine that makes what it is asked for, but whose answer is never heard."""
+    there: list[dict[str, Any]] = []
+
+    def create(connection: socket.socket, asked: Asked) -> None:
+        body = asked.json()
+        there.append({"Id": "late", "Labels": body.get("labels") or body.get("Labels")})
+        connection.shutdown(socket.SHUT_RDWR)
+
+    def remove(*_: object) -> bytes:
+        there.clear()
+        return reply(b"", 204)
+
+    made.on(r"POST .*/containers/create", create)
+    made.on(r"GET .*/containers/json", lambda *_: reply(there))
+    made.on(r"DELETE .*/containers/late", remove)
+    return there
+
+
+def test_a_container_whose_making_was_cut_off_is_not_left_behind(either: Both) -> None:
+    made, engine = either
+    there = going_on_to_make(made)
+
+    assert kind_of(lambda: engine.containers.create(ContainerSpec("i"))) is Kind.CONNECTION_FAILED
+
+    assert made.last.method == "DELETE" and there == []
+
+
+def test_a_container_whose_making_was_interrupted_is_not_left_behind(
+    podman: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, engine = podman
+    there = going_on_to_make(made)
+    there.append({"Id": "theirs", "Labels": {"podbot.made": "another"}})
+    call = engine.client.call
+
+    def interrupted(asked: Call) -> object:
+        if asked.method != "POST":
+            return call(asked)
+        with suppress(ContainerError):
+            call(asked)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine.client, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.containers.create(ContainerSpec("i"))
+    assert made.last.path.endswith("/containers/late")
+
+
+def test_nothing_is_taken_back_if_nothing_was_made(
+    podman: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, engine = podman
+    going_on_to_make(made)
+    made.on(r"GET .*/containers/json", reply([]))
+    monkeypatch.setattr(containers, "TAKE_BACK_SECONDS", 0.05)
+
+    assert kind_of(lambda: engine.containers.create(ContainerSpec("i"))) is Kind.CONNECTION_FAILED
+    made.on(r"GET .*/containers/json", reply({"message": "no"}, 500))
+    assert kind_of(lambda: engine.containers.create(ContainerSpec("i"))) is Kind.CONNECTION_FAILED
+    assert "DELETE" not in {each.method for each in made.asked}
 
 
 def test_waiting_too_long_is_told_as_such(podman: Both) -> None:

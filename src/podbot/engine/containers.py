@@ -8,7 +8,10 @@ polite signal for ten seconds.
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from podbot.engine import labels as marks
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 REMOVE_SECONDS = 60.0
+TAKE_BACK_SECONDS = 1.0
+"""How long to look for a container whose making was interrupted."""
 
 _REMEDIES = {
     Kind.CONTAINER_NOT_FOUND: "list what runs with `podbot ps`",
@@ -107,7 +112,8 @@ class Containers:
         Kinds: ``image_not_found``, ``name_in_use``, ``profile_mismatch``, ``create_failed``.
         """
         facts = self._engine.facts
-        labels = {marks.OWNER: marks.owner_label(), **spec.labels}
+        token = os.urandom(8).hex()
+        labels = {marks.OWNER: marks.owner_label(), marks.MADE: token, **spec.labels}
         purpose = Purpose(
             f"make a container of {spec.image}",
             Kind.CREATE_FAILED,
@@ -124,7 +130,13 @@ class Containers:
             query = {"name": spec.name} if spec.name else {}
             path = self._engine.common("/containers/create")
             call = Call("POST", path, purpose, query, json=body)
-        reply = replies.fields(self._engine.client.call(call).json())
+        try:
+            answer = self._engine.client.call(call)
+        except BaseException as error:
+            if not isinstance(error, ContainerError) or error.kind is Kind.CONNECTION_FAILED:
+                self._take_back(token)
+            raise
+        reply = replies.fields(answer.json())
         container = replies.text(reply, "Id")
         if not container:
             raise replies.nonsense("it made a container without an id")
@@ -135,6 +147,18 @@ class Containers:
             raise
         warnings = tuple(replies.visible(line) for line in replies.texts(reply, "Warnings"))
         return Created(container, warnings, found.unenforced, found.runtime)
+
+    def _take_back(self, token: str) -> None:
+        """Remove what an engine goes on to make for whom was interrupted, or cut off."""
+        deadline = time.monotonic() + TAKE_BACK_SECONDS
+        with suppress(ContainerError):  # the engine is gone: `podbot gc` finds it
+            while time.monotonic() < deadline:
+                found = self.list({marks.MADE: token})
+                for each in found:
+                    self.remove(each.id)
+                if found:
+                    return
+                time.sleep(0.02)
 
     def start(self, container: str) -> None:
         """Start it; one that runs already is left as it is."""

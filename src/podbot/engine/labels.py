@@ -18,6 +18,8 @@ KIND = "podbot.kind"
 SESSION = "podbot.session"
 NAME = "podbot.name"
 VERSION = "podbot.version"
+MADE = "podbot.made"
+"""Another value for each request, to find what came of one whose answer was not heard."""
 
 _FORMAT = "1"
 

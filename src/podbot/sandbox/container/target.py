@@ -96,8 +96,7 @@ def refuse_writable(path: str, policy: Policy) -> None:
     """A folder that the policy lets change for real is seen whole: refuse one with secrets."""
     # What others' sandboxes changed is no business of this one either.
     for secret in (*_hidden(policy), os.path.realpath(layers.place())):
-        places_of_it = (secret, os.path.realpath(secret))
-        if any(path == it or is_below(it, path) or is_below(path, it) for it in places_of_it):
+        if path == secret or is_below(secret, path) or is_below(path, secret):
             raise LaunchError(
                 f"the policy makes {path} writable for real, and hides {secret}",
                 kind=Kind.INVALID,
@@ -106,9 +105,11 @@ def refuse_writable(path: str, policy: Policy) -> None:
 
 
 def _hidden(policy: Policy) -> tuple[str, ...]:
+    """What must not be seen, under its own name and where links lead: a target may hold both."""
     hidden = policy.hidden_paths(_home())
     # Records, journals and what undo needs: nobody's business inside, whatever the policy.
-    return tuple(sorted({*hidden, os.path.realpath(places.state_place())}))
+    state = os.path.realpath(places.state_place())
+    return tuple(sorted({*hidden, *map(os.path.realpath, hidden), state}))
 
 
 def _home() -> Path:
