@@ -8,6 +8,7 @@ comes back. One that fails cancels nobody, and results come in the order of the 
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -84,6 +85,7 @@ class _Parent:
     isolation: SubagentIsolationLevel
     deadline: Deadline | None
     cancellation: Cancellation
+    working: _Working
 
 
 def dispatch_subagents(
@@ -109,7 +111,7 @@ def dispatch_subagents(
             "nothing says to which session the subagents belong", remedy="pass session="
         )
     stop = cancellation or Cancellation()
-    parent = _Parent(adapter, prompt, own, isolation, deadline, stop)
+    parent = _Parent(adapter, prompt, own, isolation, deadline, stop, _Working())
     # Threads without the caller's context: a call that a subagent makes is not part of the call
     # that delegated, so the failure of one does not take back what others did.
     with ThreadPoolExecutor(min(WORKERS, len(delegations)), "podbot-subagent") as pool:
@@ -119,10 +121,38 @@ def dispatch_subagents(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             stop.cancel()
+            # The pool does not know of a thread whose start was interrupted.
+            parent.working.wait_for_none()
             raise
 
 
+class _Working:
+    """How many subagents are at work."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._number = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._number += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._number -= 1
+            self._changed.notify_all()
+
+    def wait_for_none(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._number == 0)
+
+
 def _run(parent: _Parent, delegation: Delegation) -> SubagentResult:
+    with parent.working:  # before it looks whether it was cancelled
+        return _ran(parent, delegation)
+
+
+def _ran(parent: _Parent, delegation: Delegation) -> SubagentResult:
     session_id = parent.session.session_id
     try:
         with _place(parent) as (prompt, session):
