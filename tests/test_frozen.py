@@ -55,6 +55,22 @@ class Nothing:
     """No fields."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """Has so many fields that it is filled as something else."""
+
+    a: int
+    b: int
+    c: int
+    d: int = 4
+    e: list[int] = field(default_factory=list)
+    f: int = 6
+
+    def __post_init__(self) -> None:
+        if self.a < 0:
+            raise ValueError("too small")
+
+
 def real(cls: type) -> Any:
     """The same class as `dataclasses` makes it."""
     body = {"__annotations__": cls.__annotations__, "__doc__": cls.__doc__, "__module__": __name__}
@@ -77,7 +93,15 @@ def test_it_is_quicker_because_it_loads_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cls", "args"), [(Point, (1,)), (Point, (3, 4, ("a",), ["b"])), (Loose, (1,)), (Nothing, ())]
+    ("cls", "args"),
+    [
+        (Point, (1,)),
+        (Point, (3, 4, ("a",), ["b"])),
+        (Loose, (1,)),
+        (Nothing, ()),
+        (Wide, (1, 2, 3)),
+        (Wide, (1, 2, 3, 4, [5], 7)),
+    ],
 )
 def test_instances_look_and_compare_alike(cls: Any, args: tuple[Any, ...]) -> None:
     one, same, other = cls(*args), cls(*args), real(cls)(*args)
@@ -122,6 +146,40 @@ def test_frozen_is_frozen_and_hashable_and_loose_is_neither() -> None:
     assert loose == Loose(1, 7)
     with pytest.raises(TypeError):
         hash(loose)
+
+
+def test_a_wide_one_is_frozen_and_itself_once_it_is_made() -> None:
+    assert len(Wide.__slots__) >= frozen.MANY  # type: ignore[attr-defined]
+    wide = Wide(1, 2, 3)
+    assert type(wide) is Wide and wide.e == [] and wide.e is not Wide(1, 2, 3).e
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        wide.a = 2  # type: ignore[misc]
+    with pytest.raises(ValueError, match="too small"):
+        frozen.replace(wide, a=-1)
+    assert pickle.loads(pickle.dumps(wide)) == copy.copy(wide) == wide  # noqa: S301 - our own
+
+
+def test_a_class_made_of_a_wide_one_stays_what_it_is() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Base:
+        """Not used before its child is."""
+
+        a: int
+        b: int = 2
+        c: int = 3
+        d: int = 4
+        e: int = 5
+        f: int = 6
+
+    class Child(Base):
+        """Has room for more."""
+
+    child = Child(1)
+    assert type(child) is Child and (child.a, child.f) == (1, 6)
+    assert type(Base(1)) is Base and Base(7).a == 7
+    assert type(Child(9)) is Child
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        child.a = 2  # type: ignore[misc]
 
 
 def test_checks_run_and_replacing_checks_again() -> None:

@@ -132,6 +132,10 @@ def _as_real(default: object) -> object:
     return dataclasses.field()
 
 
+MANY = 6
+"""Fields from which on it pays to fill a frozen instance by way of its open twin."""
+
+
 class _Constructor:
     """The one thing that is compiled, as instances are made often: when the first one is."""
 
@@ -139,13 +143,16 @@ class _Constructor:
         self._names, self._defaults, self._frozen = names, defaults, frozen
 
     def __get__(self, instance: object, owner: type) -> object:
-        function = self._compiled(owner)
-        type.__setattr__(owner, "__init__", function)
+        # The class itself, not one made of it. Another thread may be doing the same just now.
+        made = next(c for c in owner.__mro__ if c.__dict__.get("__match_args__") is self._names)
+        function = self._compiled(made)
+        type.__setattr__(made, "__init__", function)
         return function if instance is None else function.__get__(instance, owner)
 
     def _compiled(self, owner: type) -> FunctionType:
         scope: dict[str, object] = {"_set": object.__setattr__, "_missing": _Missing}
-        parameters, lines = [], []
+        parameters: list[str] = []
+        values: dict[str, str] = {}
         for number, name in enumerate(self._names):
             parameter = value = name
             default = self._defaults.get(name, _Missing)
@@ -160,9 +167,8 @@ class _Constructor:
                 scope[f"_default{number}"] = default
                 parameter = f"{name}=_default{number}"
             parameters.append(parameter)
-            lines.append(
-                f" _set(self,{name!r},{value})" if self._frozen else f" self.{name}={value}"
-            )
+            values[name] = value
+        lines = self._lines(owner, scope, values)
         if hasattr(owner, "__post_init__"):
             lines.append(" self.__post_init__()")
         text = f"def __init__(self,{','.join(parameters)}):\n" + ("\n".join(lines) or " pass")
@@ -170,6 +176,25 @@ class _Constructor:
         function: FunctionType = scope["__init__"]  # type: ignore[assignment]
         function.__qualname__ = f"{owner.__qualname__}.__init__"
         return function
+
+    def _lines(self, owner: type, scope: dict[str, object], values: dict[str, str]) -> list[str]:
+        """Setting every field."""
+        if not self._frozen:
+            return [f" self.{name}={value}" for name, value in values.items()]
+        if len(values) < MANY:
+            return [f" _set(self,{name!r},{value})" for name, value in values.items()]
+        # An instance may change to a class with the same slots, one that refuses nothing, and back:
+        # together that takes as long as going around the refusal for three fields.
+        scope |= {"_owner": owner, "_fill": _set_state}
+        scope["_open"] = type("_Open", (), {"__slots__": self._names})
+        return [
+            " if self.__class__ is _owner:",
+            "  _set(self,'__class__',_open)",
+            *(f"  self.{name}={value}" for name, value in values.items()),
+            "  self.__class__=_owner",
+            " else:",  # a class made of this one, which may have slots of its own
+            f"  _fill(self,[{','.join(values.values())}])",
+        ]
 
 
 class _Facts:

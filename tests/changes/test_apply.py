@@ -518,7 +518,7 @@ def test_what_changes_after_the_look_at_conflicts_is_seen_when_planning(
     (target / "edited").write_text("later\n")
     (target / "elsewhere").rmdir()
     before = contents(target)
-    monkeypatch.setattr(drift, "conflicts", lambda _: ())
+    monkeypatch.setattr(drift, "look", lambda _: drift.Look((), {}))
 
     try:
         applied = apply(changes, on_conflict=on_conflict)
@@ -534,6 +534,33 @@ def test_what_changes_after_the_look_at_conflicts_is_seen_when_planning(
     if applied.id:
         undo(applied.id)
     assert contents(target) == before
+
+
+@pytest.mark.parametrize("on_conflict", ["stop", "skip", "overwrite"])
+@pytest.mark.parametrize("name", ["edited", "new", "gone"])
+def test_what_changes_right_after_the_look_is_never_lost(
+    target: Path, on_conflict: OnConflict, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (target / "edited").write_text("one\n")
+    (target / "gone").write_text("one\n")
+    changes, _ = worked_on(target, "echo two > edited; echo two > new; rm gone")
+    look_at = drift.look
+
+    def look_and_edit(of: ChangeSet) -> drift.Look:
+        found = look_at(of)
+        (target / name).write_text("mine\n")
+        return found
+
+    monkeypatch.setattr(drift, "look", look_and_edit)
+    try:
+        applied = apply(changes, on_conflict=on_conflict)
+    except ChangesError as error:
+        assert error.kind is Kind.CONFLICT and name in error.message
+    else:
+        assert on_conflict != "stop"
+        undo(applied.id)
+    assert (target / name).read_text() == "mine\n"
+    assert nothing_left_in(target)
 
 
 def test_contents_need_not_be_files(target: Path) -> None:

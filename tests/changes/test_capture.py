@@ -242,18 +242,19 @@ def test_a_folder_that_holds_something_hidden_is_not_deleted(target: Path) -> No
     assert any("conf" in note for note in changes.notes)
 
 
-def test_what_a_guest_closed_is_read_all_the_same_and_stays_closed(target: Path) -> None:
-    layer = work(target, "mkdir -p c/d; echo x > c/d/x; chmod 0 c/d/x c/d c").layer
+@pytest.mark.parametrize("mode", [0o000, 0o100, 0o200, 0o400, 0o600])
+def test_what_a_guest_closed_is_read_all_the_same_and_stays_closed(target: Path, mode: int) -> None:
+    layer = work(target, f"mkdir -p c/d; echo x > c/d/x; chmod 0 c/d/x; chmod {mode:o} c/d c").layer
     assert layer is not None
 
     changes = capture(layer)
 
     modes = {change.path: change.new.mode for change in changes if change.new is not None}
-    assert modes == {"c": 0, "c/d": 0, "c/d/x": 0}
+    assert modes == {"c": mode, "c/d": mode, "c/d/x": 0}
     with changes.contents.open_new(list(changes)[-1]) as file:
         assert file.read() == b"x\n"
     closed.shut(layer.path)
-    assert stat.S_IMODE(os.lstat(layer.upper(0) / "c").st_mode) == 0
+    assert stat.S_IMODE(os.lstat(layer.upper(0) / "c").st_mode) == mode
 
 
 def test_a_layer_that_is_gone_is_a_named_error(target: Path) -> None:

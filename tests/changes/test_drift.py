@@ -150,7 +150,7 @@ def test_what_podbot_itself_wrote_is_no_drift(target: Path, changes: ChangeSet) 
     state = next(c.old for c in again(changes) if c.path == "file")
     assert found(again(changes)) == {"file": "changed"}
 
-    drift.remember(changes.layer_id, {f"{target}/file": state, f"{target}/gone": None})
+    drift.remember(changes.layer_id, {f"{target}/file": state.identity, f"{target}/gone": None})
 
     assert found(again(changes)) == {}
     write(target / "file", "and then the user\n")
@@ -161,8 +161,8 @@ def test_remembering_for_a_layer_that_is_gone_does_nothing(changes: ChangeSet) -
     layer_of(changes).discard()
     state = next(c.old for c in changes if c.path == "file")
 
-    drift.remember(changes.layer_id, {"/x": state})
-    drift.remember(None, {"/x": state})
+    drift.remember(changes.layer_id, {"/x": state.identity})
+    drift.remember(None, {"/x": state.identity})
 
 
 def test_a_broken_note_of_what_podbot_wrote_counts_as_none(changes: ChangeSet) -> None:

@@ -22,7 +22,7 @@ from podbot.changes.backward import Outcome
 from podbot.changes.drift import Conflict, ConflictKind
 from podbot.changes.forward import MovedOnError, carry_out
 from podbot.changes.journal import Journal
-from podbot.changes.model import Change, ChangeSet, FileType, State
+from podbot.changes.model import Change, ChangeSet, Descriptors, FileType, State
 from podbot.changes.moves import Move, Plan
 from podbot.changes.planning import Draft, Key, Partial, Request, draft
 from podbot.changes.select import select
@@ -119,7 +119,8 @@ class _Application:
         self._changes, self._chosen, self._on_conflict = changes, chosen, on_conflict
 
     def run(self, picked: Mapping[Key, Collection[int]]) -> Applied:
-        found = drift.conflicts(self._chosen)
+        look = drift.look(self._chosen)
+        found = look.conflicts
         if found and self._on_conflict == "stop":
             raise _conflict_error((each.change, each.message) for each in found)
         own = journal.create(self._changes.layer_id)
@@ -136,6 +137,8 @@ class _Application:
                 request = Request(
                     self._changes, self._chosen, left_out, partial, overwrite, drifted
                 )
+                if self._on_conflict == "stop":  # else what counts is what is there now
+                    request = replace(request, unchanged=look.unchanged)
                 planned = draft(request, trees)
                 return self._carry_out(own, planned, partial, trees)
         except OSError as error:
@@ -250,12 +253,14 @@ class _Application:
             planned.folders,
         )
 
-        def source(move: Move) -> tuple[BinaryIO, State | None]:
-            change = planned.sources[move.number]
-            part = partial.get((change.target, change.path))
-            if part is not None:
+        contents, sources = self._changes.contents, planned.sources
+        descriptor = contents.new_descriptor if isinstance(contents, Descriptors) else None
+
+        def source(move: Move) -> tuple[BinaryIO | int, State | None]:
+            change = sources[move.number]
+            if partial and (part := partial.get((change.target, change.path))) is not None:
                 return open(part.file, "rb", buffering=0), None
-            return self._changes.contents.open_new(change), change.new
+            return descriptor(change) if descriptor else contents.open_new(change), change.new
 
         _write_plan(own, plan)
         with Site(plan, list(trees.values())) as site:

@@ -46,6 +46,7 @@ from podbot.changes.archive_tar import (
     shown,
 )
 from podbot.changes.drift import ConflictKind
+from podbot.changes.hidden import Hidden
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
@@ -85,16 +86,13 @@ def save(changes: ChangeSet, file: BinaryIO) -> None:
 def not_in_archive(changes: ChangeSet) -> list[str]:
     """What an archive cannot carry, a line for each path."""
     found = []
+    hidden = Hidden(changes.hidden)
     for change in changes:
         if change.new is not None and change.new.type is FileType.DEVICE:
             found.append(f"{change.path}: a device")
-        elif _is_hidden(changes, change):
+        elif hidden.covers(change.where):
             found.append(f"{change.path}: the policy hid this path")
     return found
-
-
-def _is_hidden(changes: ChangeSet, change: Change) -> bool:
-    return any(f"{change.where}/".startswith(f"{hidden}/") for hidden in changes.hidden)
 
 
 class _Output:
@@ -125,11 +123,12 @@ class _Saving:
     def __init__(self, changes: ChangeSet):
         self._changes = changes
         self._index = {target: number for number, target in enumerate(changes.targets)}
+        hidden = Hidden(changes.hidden)
         self._carried = [
             change
             for change in changes
             if not (change.new is not None and change.new.type is FileType.DEVICE)
-            and not _is_hidden(changes, change)
+            and not hidden.covers(change.where)
         ]
         self._at = {(change.target, change.path): change for change in self._carried}
         self._gone = {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from podbot.changes import journal, placing
 from podbot.changes.forward import open_up
-from podbot.changes.model import FileType, State
+from podbot.changes.model import FILE, FOLDER, LINK, State
 from podbot.changes.moves import Folder, Move
 from podbot.changes.placing import Named
 from podbot.changes.site import Site, Spot
@@ -93,7 +93,7 @@ class _Backward:
             self._change_back(move, spot)
         elif move.was is None:
             self._take_away(move, spot)
-        elif move.was.type is FileType.FOLDER:
+        elif move.was.type is FOLDER:
             self._folder_back(move, spot)
             # A descriptor of the folder that was there before would lead nowhere now.
             self._site.tree(move).forget()
@@ -112,7 +112,7 @@ class _Backward:
         if not self._is_ours(move, spot.place, facts):
             raise _LeftError("it was changed or put there since, and stays")
         journal.step("take away")
-        if placing.type_of(facts) is FileType.FOLDER:
+        if placing.type_of(facts) is FOLDER:
             self._rmdir(spot.folder, spot.name)
             return
         # Taken out first, then looked at again: from here on nobody can swap it.
@@ -159,6 +159,10 @@ class _Backward:
 
     def _old_to_temp(self, move: Move, spot: Spot) -> None:
         """Bring the old thing beside its place, from wherever it is."""
+        if self._applied is not None:
+            journal.step("bring back")
+            if self._site.bring_at_once(move, spot):
+                return
         staged = placing.facts_of(*spot.staged)
         if staged is not None and self._is_original(move, staged):
             return
@@ -183,11 +187,11 @@ class _Backward:
     def _swap_back(self, move: Move, spot: Spot) -> None:
         """The old thing is staged and ours is in its place: trade, look again, remove ours."""
         # A folder of ours only has to be empty, and need not be the same one any more.
-        is_folder = move.new is not None and move.new.type is FileType.FOLDER
+        is_folder = move.new is not None and move.new.type is FOLDER
         swapped = False
         journal.step("swap back")
         try:
-            placing.swap(spot.folder, spot.temp, spot.name)
+            placing.swap(spot.staged, spot.place)
             swapped = True
             if is_folder or self._is_ours(move, spot.staged):
                 journal.step("remove")
@@ -197,8 +201,8 @@ class _Backward:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         if swapped:
-            placing.swap(spot.folder, spot.temp, spot.name)
-        if move.was is not None and move.was.type is not FileType.FOLDER:
+            placing.swap(spot.staged, spot.place)
+        if move.was is not None and move.was.type is not FOLDER:
             self._stow(move, spot)
         raise _LeftError(f"it was changed or filled since, and stays{self._kept_as(move)}")
 
@@ -216,7 +220,7 @@ class _Backward:
 
     def _folder_back(self, move: Move, spot: Spot) -> None:
         there = placing.facts_of(*spot.place)
-        if there is not None and placing.type_of(there) is FileType.FOLDER:
+        if there is not None and placing.type_of(there) is FOLDER:
             return
         if there is None:
             journal.step("make a folder again")
@@ -225,7 +229,7 @@ class _Backward:
             if not self._is_ours(move, spot.place, there):
                 raise _LeftError("it was changed or put there since, and stays")
             staged = placing.facts_of(*spot.staged)
-            if staged is None or placing.type_of(staged) is not FileType.FOLDER:
+            if staged is None or placing.type_of(staged) is not FOLDER:
                 placing.remove(*spot.staged)
                 journal.step("make a folder again")
                 os.mkdir(spot.temp, 0o700, dir_fd=spot.folder)
@@ -283,7 +287,7 @@ class _Backward:
 
     def _is_original(self, move: Move, facts: os.stat_result) -> bool:
         """Whether this is the very thing that was there before, not a copy of it."""
-        if move.was is None or move.was.type is FileType.FOLDER:
+        if move.was is None or move.was.type is FOLDER:
             return False  # folders are not kept, but made again
         if self._applied is not None and self._site.is_far(move):
             return False  # gone since its copy is in the store; its inode may be another's now
@@ -305,7 +309,7 @@ class _Backward:
                 return True
         if not _looks_like(facts, after or new):
             return False
-        return new.type is not FileType.LINK or os.readlink(thing[1], dir_fd=thing[0]) == new.link
+        return new.type is not LINK or os.readlink(thing[1], dir_fd=thing[0]) == new.link
 
     def _rmdir(self, folder: int, name: str) -> None:
         try:
@@ -343,10 +347,10 @@ def _looks_like(facts: os.stat_result, want: State) -> bool:
     """Whether a thing has the type, mode, size and time it was given."""
     if placing.type_of(facts) is not want.type:
         return False
-    if want.type is FileType.FOLDER:
+    if want.type is FOLDER:
         return facts.st_mode & 0o7777 in (want.mode, want.mode | 0o700, 0o700)
-    if want.type is not FileType.LINK and facts.st_mode & 0o7777 != want.mode:
+    if want.type is not LINK and facts.st_mode & 0o7777 != want.mode:
         return False
-    if want.type is FileType.FILE and facts.st_size != want.size:
+    if want.type is FILE and facts.st_size != want.size:
         return False
     return 0 <= want.mtime_ns - facts.st_mtime_ns < COARSEST_CLOCK_NS

@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from typing import BinaryIO
 
 from podbot.changes import drift
@@ -390,7 +391,10 @@ class _Capture:
 
     def _list(self, folder: str) -> list[str]:
         try:
-            return self.upper.names(folder)
+            names = self.upper.names(folder)
+            if names:  # of a folder that may be read but not entered, nothing more can be seen
+                self.upper.facts(f"{folder}/{names[0]}" if folder else names[0])
+            return names
         except (FileNotFoundError, NotADirectoryError):
             return []
         except PermissionError:
@@ -463,8 +467,12 @@ class _Capture:
 
     def open_new(self, path: str) -> BinaryIO:
         """A file of the upper layer; one that the guest closed is opened for a moment."""
+        return FileIO(self.new_descriptor(path), "rb")
+
+    def new_descriptor(self, path: str) -> int:
+        """The same as a bare descriptor."""
         try:
-            return self.upper.open(path)
+            return self.upper.descriptor(path)
         except PermissionError:
             facts = self.upper.facts(path)
             if facts is None or not stat.S_ISREG(facts.st_mode):
@@ -472,7 +480,7 @@ class _Capture:
             place = self.upper.place(path)
             os.chmod(place, stat.S_IMODE(facts.st_mode) | 0o400, follow_symlinks=False)
             try:
-                return self.upper.open(path)
+                return self.upper.descriptor(path)
             finally:
                 os.chmod(place, stat.S_IMODE(facts.st_mode), follow_symlinks=False)
 
@@ -492,6 +500,9 @@ class _LayerContents:
 
     def open_new(self, change: Change) -> BinaryIO:
         return self._parts[change.target].open_new(change.path)
+
+    def new_descriptor(self, change: Change) -> int:
+        return self._parts[change.target].new_descriptor(change.path)
 
 
 def _is_linked(one: State | None, other: State | None) -> bool:

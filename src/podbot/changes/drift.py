@@ -13,15 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from podbot.changes.model import (
-    Change,
-    ChangeKind,
-    ChangeSet,
-    FileType,
-    Identity,
-    OldFacts,
-    State,
-)
+from podbot.changes.hidden import Hidden
+from podbot.changes.model import FILE, FOLDER, RENAMED, Change, ChangeSet, Identity, OldFacts, State
 from podbot.changes.tree import Tree
 from podbot.sandbox.overlay import layers
 from podbot.sandbox.overlay.layers import Layer
@@ -53,9 +46,27 @@ class Conflict:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the host found.
+
+    ``unchanged`` are, by target and path, places that are just as the changes say, with what is
+    there: the very state of the change, or None for nothing.
+    """
+
+    conflicts: tuple[Conflict, ...]
+    unchanged: Mapping[str, Mapping[str, State | None]]
+
+
 def conflicts(changes: ChangeSet) -> tuple[Conflict, ...]:
     """Every conflict as the host stands now."""
+    return look(changes).conflicts
+
+
+def look(changes: ChangeSet) -> Look:
+    """The conflicts, and what is as it was."""
     found: list[Conflict] = []
+    unchanged: dict[str, Mapping[str, State | None]] = {}
     for target in changes.targets:
         own = [change for change in changes if change.target == target]
         if not own:
@@ -69,8 +80,10 @@ def conflicts(changes: ChangeSet) -> tuple[Conflict, ...]:
             ]
             continue
         with tree:
-            found += _Check(changes, own, tree).conflicts()
-    return tuple(found)
+            check = _Check(changes, own, tree)
+            found += check.conflicts()
+            unchanged[target] = check.unchanged
+    return Look(tuple(found), unchanged)
 
 
 class _Check:
@@ -78,11 +91,14 @@ class _Check:
 
     def __init__(self, changes: ChangeSet, own: list[Change], tree: Tree):
         self._changes, self._own, self._tree = changes, own, tree
-        self._folders = {c.path for c in own if c.new is not None and c.new.type is FileType.FOLDER}
+        self._hidden = Hidden(changes.hidden)
+        self._missing_folders: set[str] = set()
+        self.unchanged: dict[str, State | None] = {}
+        self._folders = {c.path for c in own if c.new is not None and c.new.type is FOLDER}
         self._going = {
             path
             for change in own
-            if change.new is None or change.kind is ChangeKind.RENAMED
+            if change.new is None or change.kind is RENAMED
             for path in ((change.source,) if change.new is not None else (change.path,))
             if path is not None
         }
@@ -119,28 +135,21 @@ class _Check:
         ]
 
     def _loses_folder(self, change: Change) -> bool:
-        was_folder = change.old is not None and change.old.type is FileType.FOLDER
-        return was_folder and (change.new is None or change.new.type is not FileType.FOLDER)
+        was_folder = change.old is not None and change.old.type is FOLDER
+        return was_folder and (change.new is None or change.new.type is not FOLDER)
 
     def _conflict(self, change: Change, path: str) -> Conflict | None:
         where = f"{change.target}/{path}" if path else change.target
-        if any(f"{where}/".startswith(f"{hidden}/") for hidden in self._changes.hidden):
-            return Conflict(
-                change, path, ConflictKind.HIDDEN, None, "the policy hid this path from the sandbox"
-            )
-        if self._loses_folder(change) and self._holds_hidden(where):
-            message = "it holds something that the policy hid from the sandbox"
+        if self._changes.hidden and (message := self._hiding(change, where)):
             return Conflict(change, path, ConflictKind.HIDDEN, None, message)
+        old = None if change.kind is RENAMED and path == change.path else change.old
         try:
-            host = self._tree.state(path)
-            if host is None and path:
-                self._tree.parent(path)
-        except (FileNotFoundError, NotADirectoryError):
-            host = None
+            host = self._host(path, old)
         except OSError as error:
             message = f"its folder cannot be reached without following a link: {error.strerror}"
             return Conflict(change, path, ConflictKind.BLOCKED, None, message)
-        old = None if change.kind is ChangeKind.RENAMED and path == change.path else change.old
+        if host is old:
+            self.unchanged[path] = old
         if host is None:
             return self._missing(change, path, where, old)
         if old is None:
@@ -148,16 +157,37 @@ class _Check:
                 change, path, ConflictKind.CHANGED, host,
                 f"the host has put a {host.type} there since",
             )  # fmt: skip
-        if host.type is FileType.FOLDER and old.type is FileType.FOLDER:
+        if host.type is FOLDER and old.type is FOLDER:
             return self._folder(change, path, where, host)
-        if not host.same_thing(old) or self._touched(where, host):
+        if (host is not old and not host.same_thing(old)) or self._touched(where, host):
             return Conflict(
                 change, path, ConflictKind.CHANGED, host, "the host has changed it since"
             )
         return None
 
+    def _host(self, path: str, old: State | None) -> State | None:
+        """What the host has; `OSError` where a link lies on the way.
+
+        What was not touched since it was captured need not be read again.
+        """
+        above, _, name = path.rpartition("/")
+        if above in self._missing_folders:
+            return None
+        try:
+            folder = self._tree.folder(above)
+        except (FileNotFoundError, NotADirectoryError):
+            self._missing_folders.add(above)
+            return None
+        try:
+            facts = (
+                os.stat(name, dir_fd=folder, follow_symlinks=False) if path else os.fstat(folder)
+            )
+            return old if old and old.is_of(facts) else self._tree.state_of(path, facts)
+        except FileNotFoundError:
+            return None
+
     def _missing(self, change: Change, path: str, where: str, old: State | None) -> Conflict | None:
-        going = change.new is None or (change.kind is ChangeKind.RENAMED and path == change.source)
+        going = change.new is None or (change.kind is RENAMED and path == change.source)
         was_there = old is not None or (self._changes.olds or {}).get(where) is not None
         if where in self._changes.lost or (was_there and not going):
             message = "the host has removed it since"
@@ -168,21 +198,20 @@ class _Check:
             message = "the host has removed or moved it since"
             return Conflict(change, path, ConflictKind.DELETED, None, message)
         above = path.rpartition("/")[0]
-        if above and above not in self._folders and not self._is_folder(above):
+        if above in self._missing_folders and above not in self._folders:
             message = f"there is no folder {above} to put it in"
             return Conflict(change, path, ConflictKind.BLOCKED, None, message)
         return None
-
-    def _is_folder(self, path: str) -> bool:
-        host = self._tree.state(path)
-        return host is not None and host.type is FileType.FOLDER
 
     def _folder(self, change: Change, path: str, where: str, host: State) -> Conflict | None:
         """A folder's ctime moves with its entries: look at what it would lose instead."""
         if self._loses_folder(change):
             prefix = f"{path}/" if path else ""
             names = {prefix + name for name in self._tree.names(path)}
-            stay = sorted(name for name in names - self._going if not self._is_hidden(name))
+            top = self._tree.path
+            stay = sorted(
+                name for name in names - self._going if not self._hidden.covers(f"{top}/{name}")
+            )
             if stay:
                 message = f"the host has put {stay[0]} in it since"
                 return Conflict(change, path, ConflictKind.CHANGED, host, message)
@@ -193,17 +222,16 @@ class _Check:
             return Conflict(change, path, ConflictKind.CHANGED, host, message)
         return None
 
-    def _is_hidden(self, path: str) -> bool:
-        where = f"{self._tree.path}/{path}"
-        return any(f"{where}/".startswith(f"{hidden}/") for hidden in self._changes.hidden)
-
-    def _holds_hidden(self, where: str) -> bool:
-        """Whether something hidden is on the host below a folder."""
-        return any(
-            hidden.startswith(f"{where}/")
-            and self._tree.facts(os.path.relpath(hidden, self._tree.path)) is not None
-            for hidden in self._changes.hidden
-        )
+    def _hiding(self, change: Change, where: str) -> str | None:
+        """What a change has to do with paths that the policy hid."""
+        if self._hidden.covers(where):
+            return "the policy hid this path from the sandbox"
+        if self._loses_folder(change) and any(
+            self._tree.facts(os.path.relpath(hidden, self._tree.path)) is not None
+            for hidden in self._hidden.below(where)
+        ):
+            return "it holds something that the policy hid from the sandbox"
+        return None
 
     def _touched(self, where: str, host: State) -> bool:
         """Whether someone but podbot changed this since the sandbox started."""
@@ -217,7 +245,7 @@ class _Check:
         facts = (self._changes.olds or {}).get(where)
         if facts is None or facts.type is not host.type:
             return False
-        if facts.type is FileType.FILE:
+        if facts.type is FILE:
             path = os.path.relpath(where, self._tree.path)
             return facts.size == host.size and facts.sha256 == _digest(self._tree, path)
         return facts.link == host.link
@@ -246,7 +274,7 @@ def known(layer: Layer) -> dict[str, Identity | None]:
     }
 
 
-def remember(layer_id: str | None, written: Mapping[str, State | None]) -> None:
+def remember(layer_id: str | None, written: Mapping[str, Identity | None]) -> None:
     """Note what podbot itself left at host paths, so that it does not count as drift."""
     if layer_id is None or not written:
         return
@@ -254,10 +282,10 @@ def remember(layer_id: str | None, written: Mapping[str, State | None]) -> None:
     if layer is None:
         return
     notes = known(layer)
-    notes.update({path: state.identity if state else None for path, state in written.items()})
+    notes.update(written)
     draft = layer.path / f"{KNOWN}.new"
     draft.write_text(json.dumps(notes), encoding="ascii")
     os.rename(draft, layer.path / KNOWN)
 
 
-__all__ = ["Conflict", "ConflictKind", "OldFacts", "conflicts", "known", "remember"]
+__all__ = ["Conflict", "ConflictKind", "Look", "OldFacts", "conflicts", "known", "look", "remember"]

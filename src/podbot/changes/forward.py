@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from podbot.changes import journal, placing
-from podbot.changes.model import FileType, State
+from podbot.changes.model import FILE, FOLDER, State
 from podbot.changes.moves import Folder, Move
 from podbot.changes.site import Site, Spot
 from podbot.changes.text import shown_name
@@ -23,7 +23,7 @@ from podbot.changes.tree import Tree
 
 _NO_LINK = frozenset({errno.EPERM, errno.EACCES, errno.EMLINK, errno.EXDEV, errno.EOPNOTSUPP})
 
-Source = Callable[[Move], tuple[BinaryIO, State | None]]
+Source = Callable[[Move], tuple[BinaryIO | int, State | None]]
 """Opens what a move's file is copied from, with the state that must have, if that matters."""
 
 
@@ -87,7 +87,7 @@ class _Forward:
         facts = placing.facts_of(*spot.place)
         if facts is None or not self._is_untouched(facts, move.was):
             raise self._moved_on(move)
-        if move.was is not None and move.was.type is FileType.FOLDER:
+        if move.was is not None and move.was.type is FOLDER:
             self._site.begun = move.number
             journal.step("remove a folder")
             self._remove_folder(move, spot.folder, spot.name)
@@ -119,18 +119,18 @@ class _Forward:
             raise self._moved_on(move)
         self._site.begun = move.number
         journal.step("swap")
-        placing.swap(spot.folder, spot.temp, spot.name)
-        if move.was.type is FileType.FOLDER:
+        placing.swap(spot.staged, spot.place)
+        if move.was.type is FOLDER:
             journal.step("remove the folder that was replaced")
             try:
                 self._remove_folder(move, spot.folder, spot.temp)
             except MovedOnError:
-                placing.swap(spot.folder, spot.temp, spot.name)
+                placing.swap(spot.staged, spot.place)
                 self._site.begun = move.number - 1
                 raise
             return
         if not self._has_taken(move, spot):
-            placing.swap(spot.folder, spot.temp, spot.name)
+            placing.swap(spot.staged, spot.place)
             self._site.begun = move.number - 1
             raise self._moved_on(move)
         self._keep(move, spot)
@@ -140,7 +140,7 @@ class _Forward:
         try:
             if move.link_to is not None and self._link(move, spot, move.link_to):
                 pass
-            elif new.type is FileType.FILE:
+            elif new.type is FILE:
                 self._make_file(move, spot, new)
                 return
             else:
@@ -155,12 +155,15 @@ class _Forward:
         self._made[move.number] = (facts.st_dev, facts.st_ino)
 
     def _make_file(self, move: Move, spot: Spot, new: State) -> None:
-        above = (move.target, move.path.rpartition("/")[0])
+        above = (move.target, spot.above)
+        bare = self._bare.get(above)
         file, seen = self._source(move)
-        with file:
-            facts = placing.make_file(spot.staged, new, file, seen, self._bare.get(above, False))
+        try:
+            facts = placing.make_file(spot.staged, new, file, seen, bare is True)
+        finally:
+            os.close(file) if isinstance(file, int) else file.close()
         self._made[move.number] = (facts.st_dev, facts.st_ino)
-        if above not in self._bare:
+        if bare is None:
             self._bare[above] = not placing.default_acl(spot.folder)
 
     def _link(self, move: Move, spot: Spot, source: str) -> bool:
@@ -175,7 +178,7 @@ class _Forward:
                 raise
             return False
         facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
-        if placing.type_of(facts) is not FileType.FILE:
+        if placing.type_of(facts) is not FILE:
             raise self._moved_on(move)
         self._linked.add((facts.st_dev, facts.st_ino))
         return True
@@ -184,10 +187,8 @@ class _Forward:
         """Exactly what was planned for; other names of it may have come and gone."""
         if state is None:
             return False
-        if state.type is FileType.FOLDER:
-            return (
-                placing.is_same_object(facts, state) and placing.type_of(facts) is FileType.FOLDER
-            )
+        if state.type is FOLDER:
+            return placing.is_same_object(facts, state) and placing.type_of(facts) is FOLDER
         return placing.is_same(facts, state) and (
             facts.st_ctime_ns == state.ctime_ns
             or state.links > 1
@@ -227,7 +228,7 @@ class _Forward:
         made = {
             (m.target, m.path): m.number
             for m in self._plan.moves
-            if m.new is not None and m.new.type is FileType.FOLDER
+            if m.new is not None and m.new.type is FOLDER
         }
         states: list[State | None] = []
         for note in reversed(self._plan.folders):
@@ -262,17 +263,15 @@ class _Forward:
                 found = trees[index].facts("")
                 if held is None or found is None or held.st_ino != found.st_ino:
                     raise MovedOnError(f"{place.path} was replaced meanwhile")
+            after, made = self._result.after, self._made
             for move in self._plan.moves:
-                facts = trees[move.target].facts(move.path)
-                self._result.after[move.number] = self._survey_move(move, facts)
-
-    def _survey_move(self, move: Move, facts: os.stat_result | None) -> State | None:
-        made = self._made.get(move.number)
-        if facts is None and move.new is None:
-            return None
-        if facts is None or move.new is None or (facts.st_dev, facts.st_ino) != made:
-            raise self._moved_on(move)
-        return State.of(facts, move.new.link, move.new.xattrs)
+                facts, new, number = trees[move.target].facts(move.path), move.new, move.number
+                if facts is None and new is None:
+                    after[number] = None
+                    continue
+                if facts is None or new is None or made.get(number) != (facts.st_dev, facts.st_ino):
+                    raise self._moved_on(move)
+                after[number] = State.of(facts, new.link, new.xattrs)
 
 
 LOOK, CHANGE = os.R_OK | os.X_OK, os.R_OK | os.W_OK | os.X_OK
@@ -316,4 +315,4 @@ def _finish(place: str, have: os.stat_result, note: Folder) -> None:
 
 
 def _loses_folder(move: Move) -> bool:
-    return move.was is not None and move.was.type is FileType.FOLDER
+    return move.was is not None and move.was.type is FOLDER

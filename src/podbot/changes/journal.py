@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from podbot.changes.model import Identity
@@ -124,7 +125,11 @@ class Journal:
 
     def mark(self, mark: str, facts: object = None) -> None:
         """Note that it came so far, for good."""
-        self._write(mark, iter([json.dumps(facts)]))
+        self.mark_as(mark, json.dumps(facts))
+
+    def mark_as(self, mark: str, text: str) -> None:
+        """The same with facts that are JSON already."""
+        self._write(mark, iter([text]))
 
     def unmark(self, mark: str) -> None:
         """Take a mark back."""
@@ -143,7 +148,8 @@ class Journal:
         draft = self.folder / f"{name}.new"
         step(f"write {name}")
         with open(draft, "w", encoding="ascii") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            while batch := "\n".join(islice(lines, 1000)):
+                file.write(f"{batch}\n")
             file.flush()
             os.fsync(file.fileno())
         step(f"rename {name}")
@@ -279,10 +285,11 @@ def note_touched(pairs: Iterable[tuple[Identity, Identity]], own: Journal) -> No
     be undoable.
     """
     if any(each.id != own.id and each.is_active for each in found()):
-        lines = [json.dumps([*before, *after]) for before, after in pairs if before != after]
+        # A list of numbers looks the same in JSON.
+        lines = [f"{[*before, *after]}\n" for before, after in pairs if before != after]
         step("note what was touched")
         with open(own.folder.parent / TOUCHED, "a", encoding="ascii") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            file.writelines(lines)
 
 
 def touched() -> dict[Identity, Identity]:

@@ -11,9 +11,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
+
+from podbot.frozen import dataclass, field
 
 
 class FileType(StrEnum):
@@ -51,6 +52,12 @@ class ChangeKind(StrEnum):
     """A FIFO, socket or device that is new or changed."""
 
 
+# For loops over thousands of paths: to find a member in its class takes longer than to compare.
+FILE, FOLDER, LINK = FileType.FILE, FileType.FOLDER, FileType.LINK
+ADDED, MODIFIED, RENAMED = ChangeKind.ADDED, ChangeKind.MODIFIED, ChangeKind.RENAMED
+MODE, HARD_LINK = ChangeKind.MODE, ChangeKind.HARD_LINK
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """All that is kept of one path but its contents: what apply sets and undo restores.
@@ -78,9 +85,10 @@ class State:
         cls, facts: os.stat_result, link: str | None, xattrs: tuple[tuple[str, bytes], ...]
     ) -> State:
         """What `lstat` says, with the rest that is known of the path."""
+        mode = facts.st_mode
         return cls(
-            TYPES[stat.S_IFMT(facts.st_mode)],
-            stat.S_IMODE(facts.st_mode),
+            TYPES[mode & 0o170000],
+            mode & 0o7777,
             facts.st_uid,
             facts.st_gid,
             facts.st_size,
@@ -106,7 +114,15 @@ class State:
 
     def same_thing(self, other: State | None) -> bool:
         """Whether this is the very same, untouched file system object."""
-        return other is not None and self.identity == other.identity
+        return self is other or (other is not None and self.identity == other.identity)
+
+    def is_of(self, facts: os.stat_result) -> bool:
+        """Whether `lstat` tells of the very same, untouched file system object."""
+        return (
+            facts.st_ctime_ns == self.ctime_ns
+            and facts.st_ino == self.inode
+            and facts.st_dev == self.device
+        )
 
     def looks_like(self, other: State) -> bool:
         """Whether all that apply sets is equal: type, mode, owner, link, attributes and times.
@@ -154,7 +170,7 @@ class Change:
     @property
     def paths(self) -> tuple[str, ...]:
         """Every relative path applying it would touch."""
-        if self.kind is ChangeKind.RENAMED and self.source is not None:
+        if self.kind is RENAMED and self.source is not None:
             return (self.source, self.path)
         return (self.path,)
 
@@ -195,6 +211,15 @@ class Contents(Protocol):
 
     def open_new(self, change: Change) -> BinaryIO:
         """The regular file as the sandbox left it."""
+        ...
+
+
+@runtime_checkable
+class Descriptors(Protocol):
+    """Contents that also open the new side as a bare descriptor, which costs less than a file."""
+
+    def new_descriptor(self, change: Change) -> int:
+        """The regular file as the sandbox left it, the caller's to close."""
         ...
 
 

@@ -96,17 +96,22 @@ def _put_slowly(thing: Named, to: Named) -> None:
     os.unlink(thing[1], dir_fd=thing[0])
 
 
-def swap(folder: int, name: str, other: str) -> None:
-    """Let two things trade places. A folder among them must be empty, and may become another."""
+def swap(thing: Named, other: Named) -> None:
+    """Let two things in one folder trade places.
+
+    A folder among them must be empty, and may become another.
+    """
     try:
         kernel.rename(
-            (folder, os.fsencode(name)), (folder, os.fsencode(other)), kernel.RENAME_EXCHANGE
+            (thing[0], os.fsencode(thing[1])),
+            (other[0], os.fsencode(other[1])),
+            kernel.RENAME_EXCHANGE,
         )
     except OSError as error:
         # overlayfs says EXDEV for a folder of its lower layer.
         if error.errno not in _NOT_HERE | {errno.EXDEV}:
             raise
-        _swap_slowly(folder, name, other)
+        _swap_slowly(thing[0], thing[1], other[1])
 
 
 def aside(name: str) -> str:
@@ -150,7 +155,7 @@ def remove(folder: int, name: str) -> None:
 
 
 def make_file(
-    to: Named, want: State, source: BinaryIO, seen: State | None = None, bare: bool = False
+    to: Named, want: State, source: BinaryIO | int, seen: State | None = None, bare: bool = False
 ) -> os.stat_result:
     """A new file with the bytes of an open one; ``seen`` is what that must be.
 
@@ -217,8 +222,8 @@ def dress(place: int | str, have: os.stat_result, want: State, bare: bool = Fals
 
     ``bare`` says that it has no attributes yet.
     """
-    mode = stat.S_IMODE(have.st_mode)
-    if (have.st_uid, have.st_gid) != (want.uid, want.gid):
+    mode = have.st_mode & 0o7777
+    if have.st_uid != want.uid or have.st_gid != want.gid:
         _own(place, have, want)
         mode = -1  # a new owner may have cleared bits of it
     if (want.xattrs or not bare) and _set_xattrs(place, have, want):
@@ -294,14 +299,21 @@ def default_acl(folder: int) -> bool:
 # Bytes
 
 
-def _copy(source: BinaryIO, to: int, size: int, seen: State | None) -> None:
-    try:
-        fd = source.fileno()
-    except OSError:  # not a file on disk
-        _copy_stream(source, to, size)
-        return
+def _copy(source: BinaryIO | int, to: int, size: int, seen: State | None) -> None:
+    if isinstance(source, int):
+        fd = source
+    else:
+        try:
+            fd = source.fileno()
+        except OSError:  # not a file on disk
+            _copy_stream(source, to, size)
+            return
     if size <= SMALL:
-        _copy_range(fd, to, size)
+        data = os.read(fd, size)
+        written = os.write(to, data) if data else 0
+        if written < size:
+            _write(to, data[written:])
+            _copy_range(fd, to, size - len(data))
     else:
         check_source(fd, seen)
         _copy_large(fd, to, size)
@@ -313,11 +325,14 @@ def check_source(fd: int, seen: State | None) -> None:
     if seen is None:
         return
     facts = os.fstat(fd)
-    same = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns) == (
-        seen.device, seen.inode, seen.size, seen.mtime_ns
-    )  # fmt: skip
-    # A file closed to its owner must be opened for a moment to be read, which moves its ctime.
-    if not same or (facts.st_ctime_ns != seen.ctime_ns and seen.mode & stat.S_IRUSR):
+    if (
+        facts.st_ino != seen.inode
+        or facts.st_dev != seen.device
+        or facts.st_size != seen.size
+        or facts.st_mtime_ns != seen.mtime_ns
+        # A file closed to its owner must be opened for a moment to be read, which moves its ctime.
+        or (facts.st_ctime_ns != seen.ctime_ns and seen.mode & stat.S_IRUSR)
+    ):
         raise SourceChangedError
 
 
@@ -392,15 +407,18 @@ def type_of(facts: os.stat_result) -> FileType:
 
 def is_same_object(facts: os.stat_result, state: State) -> bool:
     """Whether it is the same file or folder, whatever became of it."""
-    return (facts.st_dev, facts.st_ino) == (state.device, state.inode)
+    return facts.st_ino == state.inode and facts.st_dev == state.device
 
 
 def is_same(facts: os.stat_result, state: State | None) -> bool:
     """The same object, with the same size, mode, owner and time of change."""
-    return state is not None and (
-        facts.st_dev, facts.st_ino, facts.st_mode & 0o7777, facts.st_uid, facts.st_gid,
-        facts.st_mtime_ns, facts.st_size,
-    ) == (
-        state.device, state.inode, state.mode, state.uid, state.gid,
-        state.mtime_ns, state.size,
-    )  # fmt: skip
+    return (
+        state is not None
+        and facts.st_ino == state.inode
+        and facts.st_dev == state.device
+        and facts.st_mtime_ns == state.mtime_ns
+        and facts.st_size == state.size
+        and facts.st_mode & 0o7777 == state.mode
+        and facts.st_uid == state.uid
+        and facts.st_gid == state.gid
+    )

@@ -6,12 +6,26 @@ risk or drift, and touches nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
+from typing import NamedTuple
 
-from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+from podbot.changes.hidden import Hidden
+from podbot.changes.model import (
+    FILE,
+    FOLDER,
+    HARD_LINK,
+    LINK,
+    MODE,
+    RENAMED,
+    Change,
+    ChangeSet,
+    FileType,
+    State,
+)
 from podbot.changes.moves import Folder, Move
 from podbot.changes.sides import same_contents
 from podbot.changes.tree import Tree
@@ -35,7 +49,8 @@ class Request:
 
     ``changes`` is all there is, ``chosen`` what is wanted of it. ``left_out`` gives a reason for
     each change that stays behind, ``overwrite`` accepts whatever the host has in the place of the
-    others; ``drifted`` are those where that is known to be something else.
+    others; ``drifted`` are those where that is known to be something else. ``unchanged`` are places
+    (by target and path) that were seen a moment ago to be as the changes say: see `drift.Look`.
     """
 
     changes: ChangeSet
@@ -44,6 +59,7 @@ class Request:
     partial: Mapping[Key, Partial]
     overwrite: bool = False
     drifted: Collection[Key] = ()
+    unchanged: Mapping[str, Mapping[str, State | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +101,16 @@ def draft(request: Request, trees: Mapping[str, Tree]) -> Draft:
     )
 
 
+_NOT_PLAIN = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)")
+"""A name in a path that is empty or leads elsewhere."""
+
+
 def check_paths(changes: ChangeSet) -> None:
     """Refuse a set that no layer could give: a path told twice, or one that is not plain."""
     seen: set[Key] = set()
     for change in changes:
-        for path in (*change.paths, *((change.source,) if change.source else ())):
-            if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
+        for path in (change.path, change.source):
+            if path and _NOT_PLAIN.search(path):
                 raise ChangesError(f"{path!r} is not a plain path", kind=Kind.INVALID)
         key = (change.target, change.path)
         if key in seen or change.target not in changes.targets:
@@ -98,24 +118,31 @@ def check_paths(changes: ChangeSet) -> None:
         seen.add(key)
 
 
-def is_hidden(where: str, hidden: Collection[str]) -> bool:
-    """Whether a path is one of these or lies below one."""
-    return any(where == one or where.startswith(f"{one}/") for one in hidden)
+def _from_outermost(path: str) -> str:
+    """What paths are sorted by, name by name: a folder comes right before what is in it."""
+    return path.replace("/", "\0")
 
 
-@dataclass(frozen=True, slots=True)
-class _Placing:
+_UNKNOWN = object()
+
+
+class _Placing(NamedTuple):
     """Something that comes to a path."""
 
     change: Change
     was: State | None
     new: State
-    link_to: str | None = None
-    in_place: bool = False
+    link_to: str | None
+    in_place: bool
+    replaces_folder: bool
 
-    @property
-    def replaces_folder(self) -> bool:
-        return self.was is not None and self.was.type is FileType.FOLDER
+
+def _can_stay(was: State | None, new: State) -> bool:
+    """Whether attributes can be changed in place."""
+    if was is None or was.type is not new.type or new.type is LINK:
+        return False
+    # It would change every name of the file, and the sandbox changed one.
+    return was.type is not FILE or was.links == 1
 
 
 class _Target:
@@ -124,6 +151,8 @@ class _Target:
     def __init__(self, request: Request, index: int, tree: Tree):
         self._request, self._index, self._tree = request, index, tree
         self._target = tree.path
+        self._hidden = Hidden(request.changes.hidden)
+        self._unchanged = request.unchanged.get(tree.path, {})
         self.skipped: list[tuple[Change, str]] = []
         self.conflicts: list[tuple[Change, str]] = []
         self.linked: list[tuple[int, str, State]] = []
@@ -134,7 +163,7 @@ class _Target:
         self._folders: dict[str, bool] = {}  # whether the host has a folder there
         self._staying: set[str] = set()  # what is left out on purpose, and every folder above it
         own = [change for change in request.chosen if change.target == self._target]
-        for change in sorted(own, key=lambda change: change.path.split("/")):
+        for change in sorted(own, key=lambda change: _from_outermost(change.path)):
             self._consider(change)
         self._keep_what_is_not_empty()
 
@@ -145,7 +174,7 @@ class _Target:
         if reason is not None:
             self._skip(change, reason)
             return
-        if change.kind is ChangeKind.RENAMED and not self._take_source(change):
+        if change.kind is RENAMED and not self._take_source(change):
             return
         if change.new is None:
             was = self._host(change.path, change.old)
@@ -155,7 +184,7 @@ class _Target:
             if was is not None:
                 self._going[change.path] = (change, was)
         elif not self._place(change, change.new):
-            if change.kind is ChangeKind.RENAMED:
+            if change.kind is RENAMED:
                 self._going.pop(change.source or "", None)
             return
         self._done[change.path] = change
@@ -170,15 +199,17 @@ class _Target:
 
     def _refusal(self, change: Change) -> str | None:
         """Why a change cannot be made at all."""
-        told = self._request.left_out.get((change.target, change.path))
-        if told is not None:
+        left_out = self._request.left_out
+        if left_out and (told := left_out.get((change.target, change.path))) is not None:
             return told
-        for path in change.paths:
-            if is_hidden(f"{self._target}/{path}".rstrip("/"), self._request.changes.hidden):
-                return "the policy hid this path from the sandbox"
+        if self._hidden.covers(change.where) or (
+            change.kind is RENAMED
+            and self._hidden.covers(f"{self._target}/{change.source or ''}".rstrip("/"))
+        ):
+            return "the policy hid this path from the sandbox"
         if change.new is not None and change.new.type is FileType.DEVICE:
             return "device nodes are not made"
-        if not change.path and (change.new is None or change.new.type is not FileType.FOLDER):
+        if not change.path and (change.new is None or change.new.type is not FOLDER):
             return "the target itself stays a folder"
         return None
 
@@ -190,42 +221,39 @@ class _Target:
             reason = f"the host has changed {source} since it was looked at"
             self.conflicts.append((change, reason))
             return False
-        if was is not None and was.type is not FileType.FOLDER and source not in self._placing:
+        if was is not None and was.type is not FOLDER and source not in self._placing:
             self._going[source] = (change, was)
         return True
 
     def _place(self, change: Change, new: State) -> bool:
-        above = change.path.rpartition("/")[0]
-        if change.path and not self._is_folder(above):
+        path = change.path
+        above = path.rpartition("/")[0]
+        if path and not self._is_folder(above):
             reason = f"there is no folder {above} to put it in"
             if above in self._staying or self._request.overwrite:
                 self._skip(change, reason)
             else:
                 self.conflicts.append((change, reason))
             return False
-        seen = None if change.kind is ChangeKind.RENAMED else change.old
-        was = self._host(change.path, seen)
-        if not self._as_seen(seen, was):
+        seen = None if change.kind is RENAMED else change.old
+        was = self._host(path, seen)
+        if seen is not was and not self._as_seen(seen, was):
             what = f"put a {was.type} there" if was and not seen else "changed it"
             self.conflicts.append((change, f"the host has {what} since it was looked at"))
             return False
-        partial = self._request.partial.get((change.target, change.path))
+        partials = self._request.partial
+        partial = partials.get((change.target, path)) if partials else None
         if partial is not None:
             new = partial.state
-        both = was is not None and was.type is new.type
-        if new.type is FileType.FOLDER:
-            if both and was is not None:
-                self._attributes[change.path] = (was, new)
-            else:
-                self._placing[change.path] = _Placing(change, was, new)
-            self._folders[change.path] = True
+        was_folder = was is not None and was.type is FOLDER
+        is_folder = self._folders[path] = new.type is FOLDER
+        if is_folder and was_folder and was is not None:
+            self._attributes[path] = (was, new)
             return True
-        # In place it would change every name of the file, and the sandbox changed one.
-        alone = both and was is not None and (was.type is not FileType.FILE or was.links == 1)
-        in_place = change.kind is ChangeKind.MODE and alone and new.type is not FileType.LINK
-        link_to = change.source if change.kind is ChangeKind.HARD_LINK and not partial else None
-        self._placing[change.path] = _Placing(change, was, new, link_to, in_place)
-        self._folders[change.path] = False
+        in_place = change.kind is MODE and _can_stay(was, new)
+        is_link = change.kind is HARD_LINK and partial is None and not is_folder
+        link_to = change.source if is_link else None
+        self._placing[path] = _Placing(change, was, new, link_to, in_place, was_folder)
         return True
 
     def _host(self, path: str, seen: State | None) -> State | None:
@@ -233,32 +261,35 @@ class _Target:
         above = self._placing.get(path.rpartition("/")[0])
         if above is not None and not above.replaces_folder:
             return None  # where no folder is yet, nothing is in it
+        if self._unchanged.get(path, _UNKNOWN) is seen:
+            return seen  # the moves themselves look again
         facts = self._tree.facts(path)
         if facts is None:
             return None
-        identity = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
-        return seen if seen and seen.identity == identity else self._tree.state_of(path, facts)
+        return seen if seen and seen.is_of(facts) else self._tree.state_of(path, facts)
 
     def _is_folder(self, path: str) -> bool:
         known = self._folders.get(path)
         if known is None:
             state = self._tree.state(path)
-            known = self._folders[path] = state is not None and state.type is FileType.FOLDER
+            known = self._folders[path] = state is not None and state.type is FOLDER
         return known
 
     def _as_seen(self, seen: State | None, host: State | None) -> bool:
         """Whether the host still has what the reviewer saw, or nobody minds."""
-        if self._request.overwrite or seen is None or host is None:
-            return self._request.overwrite or seen is host
-        if seen.type is FileType.FOLDER and host.type is FileType.FOLDER:
+        if self._request.overwrite or seen is host:
+            return True
+        if seen is None or host is None:
+            return False
+        if seen.type is FOLDER and host.type is FOLDER:
             return seen.looks_like(host)  # its ctime moves with every entry
         return seen.same_thing(host)
 
     def _keep_what_is_not_empty(self) -> None:
         """A folder goes only if everything in it does: what the host has put there stays."""
-        leaving = {path for path, (_, was) in self._going.items() if was.type is FileType.FOLDER}
+        leaving = {path for path, (_, was) in self._going.items() if was.type is FOLDER}
         leaving |= {path for path, placing in self._placing.items() if placing.replaces_folder}
-        for path in sorted(leaving, key=lambda path: path.split("/"), reverse=True):
+        for path in sorted(leaving, key=_from_outermost, reverse=True):
             stay = sorted(
                 name for name in self._tree.names(path) if f"{path}/{name}" not in self._going
             )
@@ -275,8 +306,7 @@ class _Target:
 
     def _stays_on_purpose(self, folder: str, name: str) -> bool:
         path = f"{folder}/{name}"
-        hidden = self._request.changes.hidden
-        return path in self._staying or is_hidden(f"{self._target}/{path}", hidden)
+        return path in self._staying or self._hidden.covers(f"{self._target}/{path}")
 
     # The result
 
@@ -292,12 +322,12 @@ class _Target:
             if placing.link_to is not None and self._can_link(placing, placing.link_to):
                 later[1].append(placing)
             elif placing.replaces_folder:
-                later[0].append(replace(placing, link_to=None))
+                later[0].append(placing._replace(link_to=None))
             elif placing.in_place:
                 later[2].append(placing)
             else:
                 yield self._move(next(numbers), placing, None)
-        for path in sorted(self._going, key=lambda path: path.split("/"), reverse=True):
+        for path in sorted(self._going, key=_from_outermost, reverse=True):
             change, was = self._going[path]
             settled = (change.target, change.path) not in self._request.drifted
             yield change, Move(next(numbers), self._index, path, was, None, settled=settled)
@@ -314,12 +344,12 @@ class _Target:
 
     def _can_link(self, placing: _Placing, source: str) -> bool:
         """Whether the other name will be, or is, the very same file as the sandbox had."""
-        if is_hidden(f"{self._target}/{source}", self._request.changes.hidden):
+        if self._hidden.covers(f"{self._target}/{source}"):
             return False
         other = self._placing.get(source)
         if other is not None:
             same = (other.new.device, other.new.inode) == (placing.new.device, placing.new.inode)
-            return same and other.link_to is None and other.new.type is FileType.FILE
+            return same and other.link_to is None and other.new.type is FILE
         if source in self._going:
             return False
         host = self._tree.state(source)
@@ -343,12 +373,12 @@ class _Target:
         times = self._request.chosen.folder_times
         notes: dict[str, Folder] = {}
         for path, (_, was) in self._going.items():
-            if was.type is FileType.FOLDER:
+            if was.type is FOLDER:
                 notes[path] = Folder(self._index, path, was, None)
         for path, placing in self._placing.items():
             if placing.replaces_folder:
                 notes[path] = Folder(self._index, path, placing.was, None)
-            elif placing.new.type is FileType.FOLDER:
+            elif placing.new.type is FOLDER:
                 time = None if path in partial else placing.new.mtime_ns
                 notes[path] = Folder(self._index, path, None, placing.new, time)
         for path, (was, new) in self._attributes.items():
@@ -357,11 +387,11 @@ class _Target:
         for path in self._touched():
             if path not in notes:
                 state = self._tree.state(path)
-                if state is not None and state.type is FileType.FOLDER:
+                if state is not None and state.type is FOLDER:
                     where = f"{self._target}/{path}" if path else self._target
                     time = None if path in partial else times.get(where)
                     notes[path] = Folder(self._index, path, state, None, time)
-        for path in sorted(notes, key=lambda path: path.split("/") if path else []):
+        for path in sorted(notes, key=_from_outermost):
             yield replace(notes[path], settled=self._is_settled(notes[path]))
 
     def _is_settled(self, note: Folder) -> bool:
@@ -382,7 +412,7 @@ class _Target:
         found |= {path.rpartition("/")[0] for path, p in self._placing.items() if not p.in_place}
         for where in self._request.chosen.folder_times:
             inside = where == self._target or where.startswith(f"{self._target}/")
-            if inside and not is_hidden(where, self._request.changes.hidden):
+            if inside and not self._hidden.covers(where):
                 found.add(where[len(self._target) + 1 :])
         return found
 

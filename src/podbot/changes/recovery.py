@@ -17,8 +17,8 @@ from podbot.changes import drift, journal, placing
 from podbot.changes.backward import Applied, Outcome, take_back
 from podbot.changes.forward import LOOK, Result, open_up
 from podbot.changes.journal import Journal
-from podbot.changes.model import FileType, Identity, State
-from podbot.changes.moves import Folder, Move, Plan, as_data, of_data
+from podbot.changes.model import FILE, FOLDER, Identity, State
+from podbot.changes.moves import Folder, Move, Plan, as_json, of_data
 from podbot.changes.site import Site
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError
@@ -139,7 +139,9 @@ def _close_again(own: Journal, site: Site, result: Result) -> None:
         return
     for note, after in reversed([*zip(site.plan.folders, result.folders, strict=True)]):
         now = _now(site, note)
-        if now is not None and after is not None and now.mode == after.mode | 0o700 != after.mode:
+        if now is None or after is None:
+            continue
+        if now.st_mode & 0o7777 == after.mode | 0o700 != after.mode:
             with suppress(OSError):
                 place = placing.by_handle(site.tree(note).folder(note.path))
                 journal.step("close a folder")
@@ -174,9 +176,10 @@ def sweep(own: Journal, site: Site, result: Result) -> None:
 
 def note_done(own: Journal, result: Result) -> None:
     """The end mark, with what the host has now: undo compares with it."""
-    after = [[number, as_data(state)] for number, state in result.after.items()]
-    folders = [as_data(state) for state in result.folders]
-    own.mark(journal.DONE, {"after": after, "folders": folders})
+    after = (f"[{number}, {as_json(state)}]" for number, state in result.after.items())
+    folders = (as_json(state) for state in result.folders)
+    text = f'{{"after": [{", ".join(after)}], "folders": [{", ".join(folders)}]}}'
+    own.mark_as(journal.DONE, text)
 
 
 def result_of(own: Journal) -> Result:
@@ -208,13 +211,12 @@ def note_links(own: Journal, site: Site, linked: Iterable[tuple[int, str, State]
     for target, path, was in linked:
         now = _now(site, Move(-1, target, path, None, None))
         if now is not None and _same_looks(now, was):
-            pairs.append((was.identity, now.identity))
+            pairs.append((was.identity, _identity(now)))
     for move in site.plan.moves:
-        if move.was is not None and move.was.links > 1 and move.was.type is FileType.FILE:
+        if move.was is not None and move.was.links > 1 and move.was.type is FILE:
             facts = site.kept_facts(move)
             if facts is not None and placing.is_same(facts, move.was):
-                now = State.of(facts, None, ())
-                pairs.append((move.was.identity, now.identity))
+                pairs.append((move.was.identity, _identity(facts)))
     if pairs:
         journal.note_touched(pairs, own)
 
@@ -224,29 +226,33 @@ def remember_applied(
 ) -> None:
     """What an application left is no drift, as long as it is still that."""
     plan = site.plan
-    written: dict[str, State | None] = dict(others)
+    written: dict[str, Identity | None] = {where: now.identity for where, now in others.items()}
     for move in plan.moves:
-        written[plan.where(move)] = result.after[move.number]
-    for note, after in zip(plan.folders, result.folders, strict=True):
+        after = result.after[move.number]
+        written[plan.where(move)] = None if after is None else after.identity
+    for note, then in zip(plan.folders, result.folders, strict=True):
         now = _now(site, note)
-        if note.settled and now is not None and after is not None and _same_looks(now, after):
-            written[plan.where(note)] = now
+        if note.settled and now is not None and then is not None and _same_looks(now, then):
+            written[plan.where(note)] = _identity(now)
     _remember(plan.layer_id, written)
 
 
 def _remember_back(own: Journal, site: Site, others: list[tuple[Entry, State]]) -> None:
     """What is back in its place is no drift, unless it was before or someone changed it since."""
     plan = site.plan
-    written: dict[str, State | None] = {}
+    written: dict[str, Identity | None] = {}
     pairs: list[tuple[Identity, Identity]] = []
     entries: list[Entry] = [*plan.moves, *plan.folders]
     for entry, was in (*((entry, entry.was) for entry in entries), *others):
-        now = _now(site, entry)
-        if now is was or _same_looks(now, was):
+        facts = _now(site, entry)
+        if facts is None or was is None:
+            if facts is None and was is None and entry.settled:
+                written[plan.where(entry)] = None
+        elif _same_looks(facts, was):
+            now = _identity(facts)
             if entry.settled:
                 written[plan.where(entry)] = now
-            if now is not None and was is not None:
-                pairs.append((was.identity, now.identity))
+            pairs.append((was.identity, now))
     _remember(plan.layer_id, written)
     journal.note_touched(pairs, own)
 
@@ -260,27 +266,35 @@ def _linked(site: Site) -> list[tuple[Entry, State]]:
             other = Move(-1, move.target, move.link_to, None, None, settled=False)
             now = _now(site, other)
             if now is not None:
-                found.append((other, now))
+                found.append((other, State.of(now, None, ())))
     return found
 
 
-def _now(site: Site, entry: Entry) -> State | None:
-    with suppress(OSError):
-        facts = site.tree(entry).facts(entry.path)
-        return None if facts is None else State.of(facts, None, ())
-    return None
+def _now(site: Site, entry: Entry) -> os.stat_result | None:
+    try:
+        return site.tree(entry).facts(entry.path)
+    except OSError:
+        return None
 
 
-def _same_looks(now: State | None, then: State | None) -> bool:
+def _identity(facts: os.stat_result) -> Identity:
+    return facts.st_dev, facts.st_ino, facts.st_ctime_ns
+
+
+def _same_looks(now: os.stat_result, then: State) -> bool:
     """Whether it has the same mode and owner, and if it is no folder the same size and time."""
-    if now is None or then is None:
+    if (
+        now.st_mode & 0o7777 != then.mode
+        or now.st_uid != then.uid
+        or now.st_gid != then.gid
+        or placing.type_of(now) is not then.type
+    ):
         return False
-    if (now.type, now.mode, now.uid, now.gid) != (then.type, then.mode, then.uid, then.gid):
-        return False
-    is_folder = now.type is FileType.FOLDER
-    return is_folder or (now.size, now.mtime_ns) == (then.size, then.mtime_ns)
+    if then.type is FOLDER:
+        return True
+    return now.st_size == then.size and now.st_mtime_ns == then.mtime_ns
 
 
-def _remember(layer_id: str | None, written: Mapping[str, State | None]) -> None:
+def _remember(layer_id: str | None, written: Mapping[str, Identity | None]) -> None:
     with suppress(OSError):  # without it there would be conflicts that are none, and no harm
         drift.remember(layer_id, written)

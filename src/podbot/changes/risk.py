@@ -12,25 +12,18 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk_contents import install_scripts_changed, is_script
 from podbot.changes.risk_git import Finding, Repositories, inside, is_stored
 from podbot.changes.risk_host import Host
+from podbot.changes.risk_ordinary import INSTALLED, TOOLS, Ordinary
 from podbot.changes.risk_paths import fitting, leading, parts_of
 from podbot.changes.risk_rules import LISTED_CHECKS, Level, Rule
 
 SPECIAL = (FileType.FIFO, FileType.SOCKET, FileType.DEVICE)
-INSTALLED = ("node_modules", "site-packages", "dist-packages")
 _TESTS = frozenset({"test", "tests"})  # a module of the standard library that projects have too
-
-_TOOLS = frozenset(
-    ("pip", "pytest", "_pytest", "setuptools", "_distutils_hack", "pkg_resources", "wheel",
-     "virtualenv", "pipx", "poetry", "hatch", "hatchling", "pdm", "uv", "tox", "nox", "twine",
-     "mypy", "ruff", "black", "isort", "flake8", "pylint", "pyflakes", "pycodestyle", "coverage",
-     "IPython", "ipykernel", "jupyter", "notebook", "debugpy", "pylsp", "jedi", "pre_commit")
-)  # fmt: skip
-"""Modules that people and editors start with ``python -m``, which looks in this folder first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +50,25 @@ class _Review:
     """One look at a change set: what it brings, and what the host does with its paths."""
 
     def __init__(self, changes: ChangeSet):
-        self._contents = changes.contents
+        self._changes, self._contents = changes, changes.contents
         self._host = Host(changes.targets, changed=(change.where for change in changes))
         self._repositories = Repositories(changes)
-        self._brought = {change.where for change in changes if change.new is not None}
-        self._gone = {change.where for change in changes if change.new is None}
+        self._ordinary = Ordinary(self._host, self._repositories)
         self._packages: dict[str, bool] = {}
         self._environments: dict[str, bool] = {}
 
+    @cached_property
+    def _brought(self) -> set[str]:
+        return {change.where for change in self._changes if change.new is not None}
+
+    @cached_property
+    def _gone(self) -> set[str]:
+        return {change.where for change in self._changes if change.new is None}
+
     def flags(self, change: Change) -> tuple[Flag, ...]:
         """What one change would run: only the strongest level, each reason once."""
+        if self._ordinary.is_ordinary(change):
+            return ()
         found = dict.fromkeys(self._findings(change))
         by_itself = [finding for finding in found if finding[0] is Level.BY_ITSELF]
         return tuple(Flag(level, change, reason) for level, reason in by_itself or found)
@@ -239,7 +241,7 @@ class _Review:
         newly = new.executable and not (change.old is not None and change.old.executable)
         if newly and self._host.relative_path:
             yield Level.BY_ITSELF, "your PATH has relative folders: its name may run as a command"
-        if any(name in INSTALLED for name in names):
+        if not INSTALLED.isdisjoint(names):
             yield Level.WHEN_USED, "it is part of an installed package, which nobody reviews"
         if is_told:
             return
@@ -260,12 +262,12 @@ class _Review:
             pass
         elif ending.rpartition(".")[2] not in ("py", "pyc", "so"):
             return
-        if stem in _TESTS or (stem not in sys.stdlib_module_names and stem not in _TOOLS):
+        if stem in _TESTS or (stem not in sys.stdlib_module_names and stem not in TOOLS):
             return
         if folder.endswith("/__pycache__") or any(f"/{name}" in folder for name in INSTALLED):
             return  # Python looks there later, or not for this
         if folder == change.target or not self._is_package(folder):
-            whose = "the installed" if stem in _TOOLS else "its own"
+            whose = "the installed" if stem in TOOLS else "its own"
             yield Level.BY_ITSELF, f"Python would load it in place of {whose} module {stem}"
 
     def _is_package(self, folder: str) -> bool:

@@ -116,11 +116,17 @@ class Repositories:
         self._brought: dict[str, set[str]] = {}
         self._taken: set[str] = set()
         self._answers: dict[str, bool] = {}
+        seen: set[str] = set()
         for change in changes:
             path = change.where
             if change.new is None:
                 self._taken.add(path)
                 continue
+            above, _, last = path.rpartition("/")
+            # What a folder's own path tells need not be told again for all that is in it.
+            if above in seen and last.isascii() and last.lower() not in TELLING:
+                continue
+            seen.add(above)
             for folder, name in _telling(path):
                 self._brought.setdefault(folder, set()).add(name)
 
@@ -136,6 +142,10 @@ class Repositories:
                     return (Level.BY_ITSELF, LOOK_ALIKE) if brought else None
                 return inside(rest, change)
         return None
+
+    def hold(self, folder: str) -> bool:
+        """Whether a folder lies in one of them, where what is in it may steer git."""
+        return any(self._is_repository(above) for above, _ in _telling(folder))
 
     def _is_repository(self, folder: str) -> bool:
         known = self._answers.get(folder)
@@ -153,9 +163,11 @@ class Repositories:
         return path not in self._taken and os.path.lexists(path)
 
 
-_TELLING = re.compile(
-    r"/(head|objects|refs|commondir|config|config\.worktree|hooks|info)(?=/|$)", re.IGNORECASE
+TELLING = frozenset(
+    {"head", "objects", "refs", "commondir", "config", "config.worktree", "hooks", "info"}
 )
+"""Names that repositories have."""
+_TELLING = re.compile(rf"/({'|'.join(map(re.escape, sorted(TELLING)))})(?=/|$)", re.IGNORECASE)
 
 
 def _telling(path: str) -> list[tuple[str, str]]:

@@ -125,6 +125,14 @@ class Host:
                     break
         return None if reason is None else (Level.BY_ITSELF, reason)
 
+    def knows(self, where: str) -> bool:
+        """Whether anything on the host points at an absolute path or leads through it."""
+        return where in self._named or where in self._above or where in self._below
+
+    def uses(self, folder: str) -> bool:
+        """Whether the host runs or obeys all that lies in a folder."""
+        return folder in self._libraries or any(above in self._below for above in and_above(folder))
+
     def reached_through(self, where: str) -> Finding | None:
         """Why the host would run or obey something that lies below an absolute path."""
         reason = self._above.get(where)
@@ -200,7 +208,8 @@ def _on_the_way(targets: Iterable[str], changed: Iterable[str]) -> tuple[list[st
     repositories: list[str] = []
     packages: list[str] = []
     for path in changed:
-        for folder in and_above(path.rpartition("/")[0]):
+        nearest = path.rpartition("/")[0]
+        for folder in and_above(nearest) if nearest not in seen else ():
             if folder in seen:
                 break
             seen.add(folder)

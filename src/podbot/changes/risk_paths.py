@@ -91,6 +91,14 @@ class _Pattern:
         at = len(parts) - length
         return at >= 0 and self._starts(at, homes) and self._names(parts, at, length)
 
+    def reaches(self, parts: Sequence[str], at: int, homes: Sequence[int]) -> bool:
+        """Whether it can fit something in this folder, with its first name at a position."""
+        if self.below:
+            return self.fits([*parts, ""], at, homes)
+        length = len(parts) - at
+        is_next = at >= 0 and length + 1 == len(self.names)
+        return is_next and self._starts(at, homes) and self._names(parts, at, length)
+
     def begins(self, parts: Sequence[str], at: int) -> bool:
         """Whether its names stand at a position, whatever follows."""
         return self._names(parts, at, len(self.names))
@@ -156,6 +164,11 @@ class _Table:
                     self._by_name.setdefault("", []).append((pattern, 0))
                 else:
                     loose.append((order, text))
+        self._starts: tuple[str, ...] = ()
+        self._ends: dict[str, tuple[str, ...]] = {}
+        self._within: tuple[str, ...] = ()
+        for _, text in loose:
+            self._note_literals(text)
         # One expression for all that only know a part of the name; the first alternative wins.
         self._loose = re.compile(
             "|".join(
@@ -183,10 +196,47 @@ class _Table:
         if homes:
             for pattern, _ in by_name.get("", ()):
                 found += [pattern.order for at in homes if pattern.fits(parts, at, homes)]
-        loose = _loose_order(self._loose, parts[-1])
-        if loose is not None:
-            found.append(loose)
+        if self._may_be_loose(parts[-1]):
+            loose = _loose_order(self._loose, parts[-1])
+            if loose is not None:
+                found.append(loose)
         return self._first(found)
+
+    def knows(self, name: str) -> bool:
+        """Whether any pattern is about things of this name, wherever they lie."""
+        return name in self._by_name or self._may_be_loose(name)
+
+    def is_quiet(self, parts: Sequence[str], homes: Sequence[int]) -> bool:
+        """Whether no pattern fits things because they lie in this folder."""
+        if homes and len(parts) in homes:
+            return False  # some only ask for a home folder
+        return not any(
+            pattern.reaches(parts, at - key, homes)
+            for at, name in enumerate(parts)
+            for pattern, key in self._by_name.get(name, ())
+        )
+
+    def _may_be_loose(self, name: str) -> bool:
+        """Whether it is worth trying those: a quick look at how the name begins and ends."""
+        if name.endswith(self._ends.get(name.rpartition(".")[2], ())):
+            return True
+        if name.startswith(self._starts):
+            return True
+        for word in self._within:  # noqa: SIM110 - thousands of names, and here it is quicker
+            if word in name:
+                return True
+        return False
+
+    def _note_literals(self, text: str) -> None:
+        """Remember what a name must have to fit a loose pattern, whichever part tells most."""
+        start, *inner, end = text.split("*")
+        if len(start) > len(end):
+            self._starts += (start,)
+        elif "." in end:
+            ending = end.rpartition(".")[2]
+            self._ends[ending] = (*self._ends.get(ending, ()), end)
+        else:
+            self._within += (end or max(inner, key=len, default=""),)
 
     def leading(self, parts: Sequence[str], homes: Sequence[int]) -> dict[Level, Rule]:
         """The same for a path that is a folder on the way to what a rule means."""
@@ -227,6 +277,16 @@ def fitting(parts: Sequence[str]) -> dict[Level, Rule]:
 def leading(parts: Sequence[str]) -> dict[Level, Rule]:
     """The same for a folder on the way to what a rule means, such as ``.vscode``."""
     return _TABLE.leading(parts, home_depths(parts))
+
+
+def is_quiet(parts: Sequence[str]) -> bool:
+    """Whether things in a folder fit no rule because of where they lie."""
+    return _TABLE.is_quiet(parts, home_depths(parts))
+
+
+def is_known_name(name: str) -> bool:
+    """Whether there may be rules for things of this `plain` name, in some folders or in all."""
+    return _TABLE.knows(name)
 
 
 def home_depths(parts: Sequence[str]) -> list[int]:

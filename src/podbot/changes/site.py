@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from podbot.changes import journal, placing
-from podbot.changes.model import FileType
+from podbot.changes.model import FILE, FOLDER
 from podbot.changes.moves import Folder, Move, Plan
 from podbot.changes.placing import Named
 from podbot.changes.tree import Tree
@@ -23,22 +23,35 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Spot(NamedTuple):
-    """Where a move happens: its folder and name, and the ones its things are staged under."""
+    """Where a move happens.
 
-    folder: int
-    name: str
-    temp_folder: int
-    temp: str
+    ``place`` is where the thing belongs, ``staged`` where it is staged: beside its place, unless
+    that folder goes too. ``above`` is the path of its folder in the target.
+    """
 
-    @property
-    def place(self) -> Named:
-        """Where the thing belongs."""
-        return self.folder, self.name
+    place: Named
+    staged: Named
+    above: str
 
     @property
-    def staged(self) -> Named:
-        """Where it is staged: beside its place, unless that folder goes too."""
-        return self.temp_folder, self.temp
+    def folder(self) -> int:
+        """The folder it belongs in."""
+        return self.place[0]
+
+    @property
+    def name(self) -> str:
+        """Its name there."""
+        return self.place[1]
+
+    @property
+    def temp_folder(self) -> int:
+        """The folder it is staged in."""
+        return self.staged[0]
+
+    @property
+    def temp(self) -> str:
+        """The name it is staged under."""
+        return self.staged[1]
 
 
 def _mount(fd: int) -> tuple[int, str]:
@@ -64,7 +77,7 @@ class Site:
         self._leaving = {
             (move.target, move.path)
             for move in plan.moves
-            if move.was is not None and move.was.type is FileType.FOLDER
+            if move.was is not None and move.was.type is FOLDER
         }
         self.begun: int | None = None
         """The last move that touched its path, None if that is not known, as after a crash."""
@@ -93,12 +106,12 @@ class Site:
 
     def spot(self, move: Move) -> Spot:
         """Its place. Valid until many other folders were asked for."""
-        tree = self.tree(move)
-        folder, name = tree.parent(move.path)
-        above = self.staging_folder(move)
-        is_beside = above == move.path.rpartition("/")[0]
-        temp_folder = folder if is_beside else tree.folder(above)
-        return Spot(folder, name, temp_folder, journal.temporary(self.plan, move))
+        tree = self._trees[move.target] or self.tree(move)
+        above, _, name = move.path.rpartition("/")
+        folder = beside = tree.folder(above)
+        if move.new is None and (move.target, above) in self._leaving:
+            beside = tree.folder(self.staging_folder(move))
+        return Spot((folder, name), (beside, journal.temporary(self.plan, move)), above)
 
     def staging_folder(self, move: Move) -> str:
         """The folder its things are staged in: its own, or the next above that stays."""
@@ -159,6 +172,16 @@ class Site:
             os.link(first, number, src_dir_fd=store, dst_dir_fd=store, follow_symlinks=False)
         return False
 
+    def bring_at_once(self, move: Move, spot: Spot) -> bool:
+        """Carry it back from the store, if it can be moved and its temporary name is free."""
+        if self.is_far(move):
+            return False
+        try:
+            placing.put((self._stores[move.target], str(move.number)), spot.staged)
+        except OSError:
+            return False  # whatever the reason: it is looked at one by one
+        return True
+
     def bring(self, move: Move, spot: Spot) -> None:
         """Carry it back from the store to its temporary name, which must be free."""
         store, number = self._stores[move.target], str(move.number)
@@ -197,7 +220,7 @@ class Site:
     def _linked_to_other(self, move: Move, spot: Spot) -> bool:
         """Link to a name the file had besides and still has, so that they are one file again."""
         was = move.was
-        if was is None or was.type is not FileType.FILE or was.links < 2:
+        if was is None or was.type is not FILE or was.links < 2:
             return False
         tree = self.tree(move)
         path = self._other_names(move.target).get(was.inode)

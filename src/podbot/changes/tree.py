@@ -8,6 +8,7 @@ swapped in meanwhile makes the call fail instead of leading elsewhere.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections import OrderedDict
@@ -25,6 +26,8 @@ LONGEST = 4000
 
 OVERLAY_PREFIX = "user.overlay."
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ_QUIETLY = _READ | os.O_NOATIME  # noting the time of the first read costs more than the read
 
 
 class Tree:
@@ -35,6 +38,7 @@ class Tree:
         self.path = os.fspath(path)
         self._root = -1
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._last: tuple[str, int] = "", -1  # the folder that was asked for last
         self._root = kernel.open_real(os.fsencode(self.path), _FOLDER)
 
     def __enter__(self) -> Self:
@@ -60,6 +64,7 @@ class Tree:
 
     def forget(self) -> None:
         """Let go of the folders beneath, as after they were renamed or replaced."""
+        self._last = "", -1
         while self._open:
             os.close(self._open.popitem()[1])
 
@@ -67,14 +72,19 @@ class Tree:
         """A descriptor of a folder beneath, ours to close and valid until others were asked for."""
         if not path:
             return self._root
-        fd = self._open.get(path)
-        if fd is not None:
-            self._open.move_to_end(path)
+        last, fd = self._last
+        if path == last:
             return fd
-        fd = self._reach(path)
-        while len(self._open) >= MAX_FOLDERS:
-            os.close(self._open.popitem(last=False)[1])
-        self._open[path] = fd
+        known = self._open.get(path)
+        if known is not None:
+            self._open.move_to_end(path)
+            fd = known
+        else:
+            fd = self._reach(path)
+            while len(self._open) >= MAX_FOLDERS:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[path] = fd
+        self._last = path, fd
         return fd
 
     def _reach(self, path: str) -> int:
@@ -108,8 +118,8 @@ class Tree:
         try:
             if not path:
                 return os.fstat(self._root)
-            folder, name = self.parent(path)
-            return os.stat(name, dir_fd=folder, follow_symlinks=False)
+            above, _, name = path.rpartition("/")
+            return os.stat(name, dir_fd=self.folder(above), follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -156,13 +166,20 @@ class Tree:
 
     def open(self, path: str) -> BinaryIO:
         """A regular file for reading; `OSError` for anything else, links too."""
-        folder, name = self.parent(path)
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        fd = os.open(name, flags, dir_fd=folder)
+        return io.FileIO(self.descriptor(path), "rb")
+
+    def descriptor(self, path: str) -> int:
+        """The same as a bare descriptor, the caller's to close."""
+        above, _, name = path.rpartition("/")
+        folder = self.folder(above)
+        try:
+            fd = os.open(name, _READ_QUIETLY, dir_fd=folder)
+        except PermissionError:  # only the owner may
+            fd = os.open(name, _READ, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise OSError(f"{path} is not a regular file")
-        return os.fdopen(fd, "rb", buffering=0)
+        return fd
 
 
 def is_kept_xattr(name: str) -> bool:

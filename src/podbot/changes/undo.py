@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from podbot.changes import journal, recovery
 from podbot.changes.forward import Result
 from podbot.changes.journal import Journal
-from podbot.changes.model import FileType, Identity, State
+from podbot.changes.model import FOLDER, Identity, State
 from podbot.changes.moves import Folder, Move
 from podbot.changes.site import Site
 from podbot.changes.text import listed, shown_name
@@ -133,7 +133,7 @@ class _Check:
         self._returning = {
             (m.target, m.path)
             for m in self._plan.moves
-            if m.was is not None and m.was.type is FileType.FOLDER
+            if m.was is not None and m.was.type is FOLDER
         }
 
     def refuse_if_moved_on(self) -> None:
@@ -168,12 +168,12 @@ class _Check:
             return "its folder was removed since"
         if after is not None and facts is not None:
             now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
-            if after.type is FileType.FOLDER:  # its ctime moves with every entry
+            if after.type is FOLDER:  # its ctime moves with every entry
                 now = (facts.st_dev, facts.st_ino, after.ctime_ns)
             if now != after.identity and now != self._latest(after.identity):
                 return "it was changed since"
         was = move.was
-        needs = was is not None and was.type is not FileType.FOLDER and not move.in_place
+        needs = was is not None and was.type is not FOLDER and not move.in_place
         if needs and (move.target, str(move.number)) not in self._kept:
             return "what was there before is not in the store any more"
         return None
@@ -211,7 +211,7 @@ class _Check:
     def _notes(self) -> Iterator[tuple[Folder, State]]:
         """Folders that were there after the application and still are."""
         for note, after in zip(self._plan.folders, self._result.folders, strict=True):
-            if after is None or after.type is not FileType.FOLDER:
+            if after is None or after.type is not FOLDER:
                 continue
             try:
                 facts = self._site.tree(note).facts(note.path)

@@ -80,6 +80,12 @@ _syscall.restype = ctypes.c_long
 _prctl = _libc.prctl
 _prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 _mount = _libc.mount
+# An apply renames thousands of things: a call whose types are known costs a microsecond less.
+_renameat2 = _libc["syscall"]
+_renameat2.restype = ctypes.c_long
+_renameat2.argtypes = [
+    ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
+]  # fmt: skip
 
 
 class KernelError(OSError):
@@ -179,12 +185,9 @@ RENAME_EXCHANGE = 2
 
 def rename(source: tuple[int, bytes], destination: tuple[int, bytes], flags: int) -> None:
     """Rename by folder and name: never over something (NOREPLACE), or trade places (EXCHANGE)."""
-    try:
-        _call("renameat2", *source, *destination, ctypes.c_uint(flags))
-        return
-    except KernelError as error:
-        number = error.errno or 0
-    raise OSError(number, os.strerror(number), os.fsdecode(destination[1]))
+    if _renameat2(_NUMBERS["renameat2"], *source, *destination, flags) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), os.fsdecode(destination[1]))
 
 
 def clone_tree(path: bytes, recursive: bool = False) -> int:
