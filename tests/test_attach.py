@@ -173,6 +173,7 @@ def test_the_terminal_is_restored_when_there_is_no_such_command(target: Path) ->
 def test_the_terminal_is_restored_when_the_guest_is_killed(target: Path) -> None:
     with Screen([*RUN, "sh", "-c", "echo ready; exec sleep 98765.1"], cwd=target) as screen:
         screen.see("ready")
+        until(lambda: bool(by_marker("98765.1")))  # the shell becomes it after it said so
         (inside,) = by_marker("98765.1")
         guest = int(Path(f"/proc/{inside}/stat").read_text().rpartition(")")[2].split()[1])
         assert screen.raw
