@@ -52,7 +52,7 @@ touch -d 2010-10-10 deep/er deep .
 """
 
 
-@pytest.fixture(params=["one disk", "beside the layers", "two disks", "plain renames"])
+@pytest.fixture(params=["one disk", "beside the layers", "two disks", "plain renames", "shelves"])
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """What the file systems can do decides how things are kept and moved."""
     far = request.param in ("beside the layers", "two disks")
@@ -64,6 +64,8 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
             monkeypatch.setattr(Journal, "store_for", keep_here)
         if request.param == "plain renames":
             monkeypatch.setattr(kernel, "rename", refuse)
+        if request.param == "shelves":
+            monkeypatch.setattr(journal, "SHELF", 2)
         yield request.param
 
 
@@ -155,7 +157,9 @@ def journals_of(layer: Layer) -> list[str]:
     return [own.id for own in journal.of_layer(layer.id)]
 
 
-HARD = pytest.mark.parametrize("where", ["one disk", "two disks", "plain renames"], indirect=True)
+HARD = pytest.mark.parametrize(
+    "where", ["one disk", "two disks", "plain renames", "shelves"], indirect=True
+)
 """A store beside the layers differs in where it is alone: the tests that take long leave it out."""
 
 

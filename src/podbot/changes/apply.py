@@ -251,6 +251,7 @@ class _Application:
             ),
             planned.moves,
             planned.folders,
+            journal.shelf_for(planned.moves),
         )
 
         contents, sources = self._changes.contents, planned.sources

@@ -325,7 +325,8 @@ class _Backward:
     def _kept_as(self, move: Move) -> str:
         if not self._site.has_kept(move):
             return ""
-        return f"; what was there before is {self._plan.places[move.target].kept}/{move.number}"
+        kept = f"{self._plan.places[move.target].kept}/{self._plan.kept_as(move)}"
+        return f"; what was there before is {kept}"
 
     def _clean(self, move: Move, spot: Spot) -> None:
         """Remove what is left under the temporary names, unless it is the old thing."""

@@ -1,7 +1,8 @@
 """The journal of each application: its plan, what it replaced, and how far it came.
 
 A journal is a folder below the state folder: ``journal.jsonl`` (the plan, whole and on disk before
-anything is touched), ``kept/`` (what was replaced or removed, by the number of its move) and marks.
+anything is touched), ``kept/`` (what was replaced or removed, by the number of its move; many of
+them in folders of `SHELF`, as a disk is slower the more names a folder has) and marks.
 ``done`` ends an application, ``leftover`` stands while something of it still waits to be removed
 from the target's folders, ``opened`` while closed folders are open to be looked into; ``undoing``
 begins its undoing and ``undone`` ends it. A journal without its end mark whose owner does not hold
@@ -16,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -35,6 +36,9 @@ PREFIX = ".podbot-"
 """How every temporary name in a target begins."""
 MERGED = "merged"
 DONE, LEFTOVER, OPENED, UNDOING, UNDONE = "done", "leftover", "opened", "undoing", "undone"
+
+SHELF = 200
+"""How many things one folder of a store keeps."""
 
 LOCK_WAIT = 60.0
 """Seconds to wait for another podbot that applies or undoes something."""
@@ -211,6 +215,11 @@ def create(layer_id: str | None) -> Journal:
 def new_token(journal: Journal) -> str:
     """The part of temporary names that nobody can foresee."""
     return f"{journal.id}-{secrets.token_hex(4)}"
+
+
+def shelf_for(moves: Sequence[Move]) -> int:
+    """What the shelf of a plan with these moves is: few things need none."""
+    return SHELF if len(moves) > SHELF else 0
 
 
 def temporary(plan: Plan, move: Move) -> str:

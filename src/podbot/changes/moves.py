@@ -68,7 +68,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one application does. ``token`` makes its temporary names its own."""
+    """All that one application does. ``token`` makes its temporary names its own.
+
+    ``shelf`` says how many things one folder of the store keeps: 0 for all of them.
+    """
 
     token: str
     layer_id: str | None
@@ -76,11 +79,18 @@ class Plan:
     places: tuple[Place, ...]
     moves: tuple[Move, ...]
     folders: tuple[Folder, ...]
+    shelf: int = 0
 
     def where(self, entry: Move | Folder) -> str:
         """The absolute host path."""
         target = self.places[entry.target].path
         return f"{target}/{entry.path}" if entry.path else target
+
+    def kept_as(self, move: Move) -> str:
+        """The name in its store of what was at a path."""
+        if not self.shelf:
+            return str(move.number)
+        return f"{move.number // self.shelf}/{move.number}"
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -99,6 +109,7 @@ class Plan:
                 "created": self.created,
                 "paths": len(self.moves) + sum(1 for note in self.folders if note.was and note.new),
                 "places": [[place.path, place.kept] for place in self.places],
+                "shelf": self.shelf,
             }
         )
         for move in self.moves:
@@ -134,7 +145,7 @@ class Plan:
                 places = tuple(Place(path, kept) for path, kept in head["places"])
                 return cls(
                     head["token"], head["layer"], head["created"], places,
-                    tuple(moves), tuple(folders),
+                    tuple(moves), tuple(folders), head.get("shelf", 0),
                 )  # fmt: skip
         raise ValueError("the journal is cut short")
 

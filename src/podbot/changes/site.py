@@ -72,6 +72,7 @@ class Site:
             for fd, tree in zip(self._stores, trees, strict=True)
         ]
         self._kept_copies: dict[tuple[int, int], str] = {}
+        self._shelves: set[tuple[int, int]] = set()  # those that were made, by target
         self._brought: dict[tuple[int, int], tuple[Move, int]] = {}
         self._names: dict[int, dict[int, str]] = {}
         self._leaving = {
@@ -126,19 +127,22 @@ class Site:
 
     def kept_facts(self, move: Move) -> os.stat_result | None:
         """What `lstat` says of what was at its path, if the store has it."""
-        return placing.facts_of(self._stores[move.target], str(move.number))
+        return placing.facts_of(self._stores[move.target], self.plan.kept_as(move))
 
     def is_far(self, move: Move) -> bool:
         """Whether its store may be on another file system, so that things are copied."""
         return self._far[move.target]
 
     def kept(self) -> set[tuple[int, str]]:
-        """What the store has, by target and number, looked at once."""
-        return {
-            (target, name)
-            for target, fd in enumerate(self._stores)
-            for name in os.listdir(placing.by_handle(fd))
-        }
+        """What the store has, by target and `Plan.kept_as`, looked at once."""
+        found: set[tuple[int, str]] = set()
+        for target, fd in enumerate(self._stores):
+            place = placing.by_handle(fd)
+            names = os.listdir(place)
+            if self.plan.shelf:
+                names = [f"{on}/{name}" for on in names for name in os.listdir(f"{place}/{on}")]
+            found |= {(target, name) for name in names}
+        return found
 
     def kept_elsewhere(self, target: int) -> int:
         """Bytes the store has for a target if it lies on another file system, else 0."""
@@ -154,9 +158,11 @@ class Site:
 
     def keep(self, move: Move, spot: Spot) -> bool:
         """Carry what was taken out into the store; False if it had to be copied, and is both."""
-        store, number = self._stores[move.target], str(move.number)
+        store, name = self._stores[move.target], self.plan.kept_as(move)
+        if self.plan.shelf:
+            self._make_shelf(move.target, move.number // self.plan.shelf)
         try:
-            os.rename(spot.temp, number, src_dir_fd=spot.temp_folder, dst_dir_fd=store)
+            os.rename(spot.temp, name, src_dir_fd=spot.temp_folder, dst_dir_fd=store)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -165,35 +171,41 @@ class Site:
         if self.has_kept(move):
             return False
         facts = os.stat(spot.temp, dir_fd=spot.temp_folder, follow_symlinks=False)
-        first = self._kept_copies.setdefault((facts.st_dev, facts.st_ino), number)
-        if first == number:
-            placing.copy(spot.staged, (store, number))
+        first = self._kept_copies.setdefault((facts.st_dev, facts.st_ino), name)
+        if first == name:
+            placing.copy(spot.staged, (store, name))
         else:
-            os.link(first, number, src_dir_fd=store, dst_dir_fd=store, follow_symlinks=False)
+            os.link(first, name, src_dir_fd=store, dst_dir_fd=store, follow_symlinks=False)
         return False
+
+    def _make_shelf(self, target: int, shelf: int) -> None:
+        if (target, shelf) not in self._shelves:
+            with suppress(FileExistsError):
+                os.mkdir(str(shelf), 0o700, dir_fd=self._stores[target])
+            self._shelves.add((target, shelf))
 
     def bring_at_once(self, move: Move, spot: Spot) -> bool:
         """Carry it back from the store, if it can be moved and its temporary name is free."""
         if self.is_far(move):
             return False
         try:
-            placing.put((self._stores[move.target], str(move.number)), spot.staged)
+            placing.put((self._stores[move.target], self.plan.kept_as(move)), spot.staged)
         except OSError:
             return False  # whatever the reason: it is looked at one by one
         return True
 
     def bring(self, move: Move, spot: Spot) -> None:
         """Carry it back from the store to its temporary name, which must be free."""
-        store, number = self._stores[move.target], str(move.number)
+        store, name = self._stores[move.target], self.plan.kept_as(move)
         try:
-            os.rename(number, spot.temp, src_dir_fd=store, dst_dir_fd=spot.temp_folder)
+            os.rename(name, spot.temp, src_dir_fd=store, dst_dir_fd=spot.temp_folder)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
         else:
             return
         if not self._linked_to_brought(move, spot) and not self._linked_to_other(move, spot):
-            placing.copy((store, number), spot.staged)
+            placing.copy((store, name), spot.staged)
 
     def note_brought(self, move: Move, spot: Spot) -> None:
         """Remember a copy that is in its place, so that other names of it become links to it."""
@@ -203,7 +215,8 @@ class Site:
             self._brought.setdefault((move.target, kept.st_ino), (move, there.st_ino))
 
     def _linked_to_brought(self, move: Move, spot: Spot) -> bool:
-        kept = os.stat(str(move.number), dir_fd=self._stores[move.target], follow_symlinks=False)
+        name, store = self.plan.kept_as(move), self._stores[move.target]
+        kept = os.stat(name, dir_fd=store, follow_symlinks=False)
         first, inode = self._brought.get((move.target, kept.st_ino), (None, 0))
         if first is None:
             return False

@@ -174,7 +174,7 @@ class _Check:
                 return "it was changed since"
         was = move.was
         needs = was is not None and was.type is not FOLDER and not move.in_place
-        if needs and (move.target, str(move.number)) not in self._kept:
+        if needs and (move.target, self._plan.kept_as(move)) not in self._kept:
             return "what was there before is not in the store any more"
         return None
 
