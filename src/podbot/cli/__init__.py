@@ -44,6 +44,9 @@ COMMANDS = {
 QUICK = ("run", "shell")
 """Commands that people put before others: these start without argparse if they can."""
 
+LISTENING = (*QUICK, "mcp")
+"""Commands that deal with the signals that tell us to end by themselves."""
+
 ABOUT = "Run AI agents and their tools in sandboxes you can see into, review and undo."
 EXAMPLES = """\
 examples:
@@ -65,11 +68,19 @@ Programs use the library:
       print(sandbox.exec(["make", "test"]).stdout)
 
 exit codes: 0 done, 1 the answer is no, 2 it could not be done or asked (the reason and
-a remedy are on stderr), 130 interrupted. `run`, `shell` and `exec` end as their command does."""
+a remedy are on stderr), 130 interrupted, 143 told to end. `run`, `shell` and `exec` end
+as their command does."""
 
 FAILED = 2
 
-INTERRUPTED = 130  # what a shell reports for a program ended by SIGINT
+SIGNALLED = 128  # a shell adds the number of the signal that ended a program
+SIGINT = 2  # not from signal, which costs time
+
+
+class ToldToEnd(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: what Ctrl-C tidies up is tidied up then too."""
+
+    number = SIGINT
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
@@ -81,13 +92,17 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     if sys.stdout is None and not (words and words[0] in QUICK):
         return _cannot_tell(words, "standard output is closed")
     try:
+        if argv is None and not (words and words[0] in LISTENING):
+            _end_as_by_ctrl_c()
         code = _dispatch(words)
         if sys.stdout is not None:
             sys.stdout.flush()
         if argv is None and words and words[0] in QUICK:
             _leave(code)
+    except ToldToEnd as told:
+        return SIGNALLED + told.number
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return SIGNALLED + SIGINT
     except BrokenPipeError:
         # The reader (`| head`) has gone; keep the interpreter from flushing into
         # the closed pipe once more on its way out.
@@ -98,6 +113,21 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     except OSError as error:
         return _cannot_tell(words, f"{error.strerror or error}", error.filename)
     return code
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Have SIGTERM and SIGHUP end us as Ctrl-C does, unless somebody had them ignored."""
+    import signal
+    from types import FrameType
+
+    def told(number: int, _frame: FrameType | None) -> None:
+        error = ToldToEnd()
+        error.number = number
+        raise error
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, told)
 
 
 def _cannot_tell(words: list[str], why: str, file: object = None) -> int:

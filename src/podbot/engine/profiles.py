@@ -179,6 +179,20 @@ TOOLS = Profile(
 )
 """For tools that run model-chosen commands: nobody, nothing, nowhere."""
 
+PRIVILEGED = Profile(
+    name="tools, privileged",
+    user="0:0",
+    privileged=True,
+    tmpfs=TOOLS.tmpfs,
+    network=TOOLS.network,
+    cpu=TOOLS.cpu,
+    memory=TOOLS.memory,
+    swap=TOOLS.swap,
+    pids=TOOLS.pids,
+    init=TOOLS.init,
+)
+"""For tools that were given everything on purpose, but the network and more than its share."""
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:

@@ -41,10 +41,10 @@ Action = Literal["start", "exec", "stop"]
 
 _PREFIX = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
 _TEXT = """\
-`podman_shell` gives you a shell in a Linux container of your own, without network and without
-privileges. `exec` runs a shell command there, and starts the container if it does not run; `start`
-and `stop` do only that. Files outlive a command, and are gone when the container is stopped. A
-command that fails is reported as a failure, with what it wrote."""
+`podman_shell` gives you a shell in a Linux container of your own, without network and {means}.
+`exec` runs a shell command there, and starts the container if it does not run; `start` and `stop`
+do only that. Files outlive a command, and are gone when the container is stopped. A command that
+fails is reported as a failure, with what it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,13 @@ class _Settings:
     timeout: timedelta | None
     output_bytes: int
     engine: Engine | str | None
+    privileged: bool
+
+    @property
+    def text(self) -> str:
+        """What a model is told about the container."""
+        means = "as root, with every privilege" if self.privileged else "without privileges"
+        return _TEXT.format(means=means)
 
 
 class PodmanShellSection(Section):
@@ -113,11 +120,13 @@ class PodmanShellSection(Section):
     - ``output_bytes``: how much of each stream is shown.
     - ``engine``: an engine or its address; default what `podbot.engine.connect` finds, and there
       ``PODMAN_URL`` counts.
+    - ``privileged``: root, with all that the engine has to give. Where the engine is root's, a
+      model's command can take over the machine then; it is never so unless asked for here.
     """
 
     exclusive: ClassVar[str | None] = CONTAINER_SHELL
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is chosen for a container, each by name
         self,
         *,
         image: str = DEFAULT_IMAGE,
@@ -127,17 +136,19 @@ class PodmanShellSection(Section):
         timeout: timedelta | None = None,
         output_bytes: int = OUTPUT_BYTES,
         engine: Engine | str | None = None,
+        privileged: bool = False,
         session: Session | None = None,
     ):
         settings = _Settings(
-            image, name_prefix, workdir, dict(environment or {}), timeout, output_bytes, engine
-        )
+            image, name_prefix, workdir, dict(environment or {}), timeout, output_bytes, engine,
+            privileged,
+        )  # fmt: skip
         _check(settings)
         shells = _Shells(settings)
         super().__init__(
             key="podman.shell",
             title="Container Shell",
-            template=_TEXT,
+            template=settings.text,
             tools=[
                 Tool[PodmanShellParams, PodmanShellResult](
                     name="podman_shell",
@@ -157,7 +168,8 @@ class PodmanShellSection(Section):
         return PodmanShellSection(
             image=given.image, name_prefix=given.name_prefix, workdir=given.workdir,
             environment=given.environment, timeout=given.timeout,
-            output_bytes=given.output_bytes, engine=given.engine, session=session,
+            output_bytes=given.output_bytes, engine=given.engine,
+            privileged=given.privileged, session=session,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -253,6 +265,7 @@ class _Shell:
                 image=settings.image,
                 engine=settings.engine,
                 name=self.name,
+                privileged=settings.privileged,
                 policy=Policy(environment=settings.environment, pass_environment=()),
             )
             if settings.timeout is not None:

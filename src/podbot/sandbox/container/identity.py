@@ -3,7 +3,8 @@
 Inside it is 65534 wherever that can be had. Outside it is the caller when the engine is the
 caller's own (rootless). An engine that runs as root gives no such mapping: there the guest is the
 ordinary user whose files it works on; for root's files it is nobody, and works on a copy. It is
-never root outside. This module decides; it touches no file.
+never root outside, unless a privileged container was asked for. This module decides; it touches
+no file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from podbot.sandbox.container.settings import NOBODY
 Ids = tuple[int, int]
 """A user and a group."""
 NOBODIES: Ids = (NOBODY, NOBODY)
+ROOT: Ids = (0, 0)
 NO_MAPPING = "host"
 """Said, and not left out: an engine's own default might map ids after all."""
 
@@ -65,17 +67,37 @@ def choose(engine: EngineKind, caller: Ids, owner: Ids | None) -> Identity:
     return Identity(NOBODIES, NOBODIES, NO_MAPPING, True, by)
 
 
-def _mapped(engine: EngineKind, caller: Ids) -> Identity:
+def choose_root(engine: EngineKind, caller: Ids) -> Identity:
+    """Root inside, for a privileged container."""
+    if engine.rootless:
+        _check_owner(engine, caller)
+        by = f"user namespace: its root is you (user {caller[0]}) outside"
+        return Identity(ROOT, caller, None, False, by)
+    if caller[0] != 0:
+        # What root makes in its workspace could not be removed again.
+        raise LaunchError(
+            "this engine is root's, and only root is given a privileged container of it",
+            kind=Kind.PERMISSION_DENIED,
+            remedy="use a rootless engine of your own, or leave out privileged",
+        )
+    return Identity(ROOT, ROOT, NO_MAPPING, False, "nothing: it is root, inside and outside")
+
+
+def _check_owner(engine: EngineKind, caller: Ids) -> None:
     if engine.user is not None and engine.user != caller[0]:
         raise LaunchError(
             f"this engine is user {engine.user}'s own, and podbot runs as user {caller[0]}",
             kind=Kind.PERMISSION_DENIED,
             remedy=f"run podbot as user {engine.user}, or name an engine of your own",
         )
+
+
+def _mapped(engine: EngineKind, caller: Ids) -> Identity:
+    _check_owner(engine, caller)
     if not engine.podman:
         # Docker's rootless mode knows one mapping only: its root is you.
         return Identity(
-            (0, 0), caller, None, False,
+            ROOT, caller, None, False,
             f"user namespace: its root, without any capability, is you (user {caller[0]}) outside",
         )  # fmt: skip
     return Identity(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from podbot.engine import labels
 from podbot.engine.facts import Facts
-from podbot.engine.profiles import TOOLS, Profile, Tmpfs
+from podbot.engine.profiles import PRIVILEGED, TOOLS, Profile, Tmpfs
 from podbot.engine.specs import BindMount, ContainerSpec, Mount
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass, replace
@@ -81,13 +81,13 @@ def spec(draft: Draft) -> ContainerSpec:
 
 
 def profile(draft: Draft) -> Profile:
-    """The profile for tools, narrowed to what was asked for."""
+    """The profile for tools, narrowed to what was asked for, or widened to all there is."""
     settings, limits = draft.settings, draft.settings.limits
     tmpfs = TOOLS.tmpfs
     if draft.workspace is None:
         tmpfs += (Tmpfs(WORKDIR, limits.disk or REMOTE_BYTES),)
     return replace(
-        TOOLS,
+        PRIVILEGED if settings.privileged else TOOLS,
         user=draft.identity.user,
         userns=draft.identity.userns,
         network=settings.policy.network,

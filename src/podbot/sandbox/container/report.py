@@ -71,7 +71,22 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         found.append(Guarantee("selinux", False, by))
     for path in policy.writable:
         found.append(Guarantee(f"writable:{path}", False, "the policy lets it change for real"))
-    return (*found, *_limits(made))
+    found += _limits(made)
+    return tuple(_privileged(made, found) if settings.privileged else found)
+
+
+def _privileged(made: Made, found: list[Guarantee]) -> list[Guarantee]:
+    """What is left of the promises when a container was given everything."""
+    asked = "it was asked for as privileged"
+    lost = dict.fromkeys(("read_only_root", "privileges", "system_calls"), asked)
+    if not made.facts.rootless:
+        by = f"{asked}, and the engine is root's: its root can take over the machine"
+        kept = ("engine", "channel", "environment", "limit.wall_time", "limit.output")
+        lost |= {each.name: by for each in found if each.name not in kept}
+    return [
+        Guarantee(each.name, False, lost[each.name]) if each.name in lost else each
+        for each in found
+    ]
 
 
 def notes(made: Made) -> tuple[str, ...]:
@@ -81,6 +96,8 @@ def notes(made: Made) -> tuple[str, ...]:
         said.append(f"works on a copy, because {made.contents.copied}")
     if made.settings.workspace == "bind":
         said.append(f"{made.contents.folder} itself is changed, without review")
+    if made.settings.privileged:
+        said.append("privileged: root inside, with all that the engine has to give")
     for name, by in held(made).items():
         if not by:
             said.append(f"the limit on {name} is not enforced: {_why_not(made)}")

@@ -48,6 +48,7 @@ class ContainerOptions(TypedDict, total=False):
     restart: bool
     idle: float | None
     confined: bool
+    privileged: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class Settings:
       finds it lost still raises; the next one starts it.
     - ``idle``: stop the container after so many seconds without a call; the next call starts it.
     - ``confined``: the file verbs stay below the workspace; commands see the image as ever.
+    - ``privileged``: root inside, with every capability and device that the engine has to give;
+      where the engine runs as root, it can take over the machine. Without a target only.
     """
 
     target: Target | None = None
@@ -87,6 +90,7 @@ class Settings:
     restart: bool = True
     idle: float | None = None
     confined: bool = False
+    privileged: bool = False
 
     @classmethod
     def of(cls, target: Target | None, options: ContainerOptions) -> Settings:
@@ -116,6 +120,13 @@ class Settings:
             raise _refused(
                 "a sandbox that goes on in a layer has its target, and keeps it",
                 "leave out target and discard",
+            )
+        if self.privileged and (
+            self.target is not None or self.layer is not None or self.policy.writable
+        ):
+            raise _refused(
+                "a privileged container is given no folder: nothing would keep it to that one",
+                "leave out privileged, or the target and what is writable",
             )
         if self.workspace == "bind" and (self.target is None or self.layer is not None):
             raise _refused(

@@ -124,9 +124,11 @@ class Stay:
         target = None if given is None else targets.checked(given, settings.policy)
         kind = EngineKind(facts.is_podman, facts.rootless, engines.owner(engine))
         owned = settings.workspace != "copy" and target is not None
-        who = identity.choose(
-            kind, (os.geteuid(), os.getegid()), target.owner if owned and target else None
-        )
+        caller = (os.geteuid(), os.getegid())
+        if settings.privileged:
+            who = identity.choose_root(kind, caller)
+        else:
+            who = identity.choose(kind, caller, target.owner if owned and target else None)
         able = overlays.able(engine)
         contents, place = workspace.prepare(settings, target, who, able)
         return Grounds(engine, facts, target, who, place, Workspace(contents, settings.discard))
