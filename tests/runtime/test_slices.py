@@ -60,6 +60,19 @@ def test_every_value_is_found_where_it_is(length: int) -> None:
     assert values.position_of(Note("note", length)) is None
 
 
+def test_every_value_is_found_in_a_slice_that_grew_long() -> None:
+    length = 11 * CHUNK + 3
+    values = Slice(Note, ())
+    assert values.position_of(Note("note", 0)) is None  # now it has an index, which grows along
+    for note in notes(length):
+        values = values.appended(note)
+    everything = notes(length)
+    for position in (*range(0, length, CHUNK - 1), length - 1):
+        assert values.position_of(everything[position]) == position
+        assert values.appended(everything[position]).position_of(everything[position]) == position
+    assert values.position_of(Note("note", length)) is None
+
+
 def test_older_versions_stay_as_they_were() -> None:
     old = Slice(Note, notes(CHUNK - 1))
     old.position_of(Note("x"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Generic, Self, TypeVar, overload
+from typing import Generic, NamedTuple, Self, TypeVar, overload
 
 from podbot.errors import SessionError
 
@@ -115,32 +115,51 @@ class Slice(Sequence[T]):
         return made
 
 
-class _Index(Generic[T]):
-    """Where each hash is, in the chunks of a slice. Immutable too, and shared in the same way."""
+class _Span(NamedTuple):
+    """Which hashes are in a few neighbouring chunks, together."""
 
-    __slots__ = ("_chunks", "_seen", "_tail", "key")
+    first: int
+    size: int
+    marks: frozenset[int]
+
+
+class _Index(Generic[T]):
+    """Where each hash is, in the chunks of a slice. Immutable too, and shared in the same way.
+
+    To look up a hash in each chunk would take longer the more there are: spans of 1, 2, 4, … chunks
+    say first where it cannot be.
+    """
+
+    __slots__ = ("_chunks", "_seen", "_spans", "_tail", "key")
 
     def __init__(
         self,
         key: Key[T] | None,
         chunks: tuple[tuple[int, ...], ...],
         seen: tuple[frozenset[int], ...],
+        spans: tuple[_Span, ...],
         tail: tuple[int, ...],
     ):
-        self.key, self._chunks, self._seen, self._tail = key, chunks, seen, tail
+        self.key, self._chunks, self._seen, self._spans = key, chunks, seen, spans
+        self._tail = tail
 
     @classmethod
     def of(cls, values: Slice[T], key: Key[T] | None) -> Self:
         hashes = [_hash(value if key is None else key(value)) for value in values]
         whole = len(hashes) - len(hashes) % CHUNK
         chunks = tuple(tuple(hashes[at : at + CHUNK]) for at in range(0, whole, CHUNK))
-        return cls(key, chunks, tuple(map(frozenset, chunks)), tuple(hashes[whole:]))
+        spans: tuple[_Span, ...] = ()
+        for number in range(len(chunks)):
+            spans = _spanning(spans, _Span(number, 1, frozenset(chunks[number])))
+        return cls(key, chunks, tuple(map(frozenset, chunks)), spans, tuple(hashes[whole:]))
 
     def appended(self, value: T) -> _Index[T]:
         tail = (*self._tail, self._hash_of(value))
         if len(tail) < CHUNK:
-            return _Index(self.key, self._chunks, self._seen, tail)
-        return _Index(self.key, (*self._chunks, tail), (*self._seen, frozenset(tail)), ())
+            return _Index(self.key, self._chunks, self._seen, self._spans, tail)
+        marks = frozenset(tail)
+        spans = _spanning(self._spans, _Span(len(self._chunks), 1, marks))
+        return _Index(self.key, (*self._chunks, tail), (*self._seen, marks), spans, ())
 
     def replaced(self, position: int, value: T) -> _Index[T] | None:
         """Itself, if nothing changes for it; else None: it is made again when it is needed."""
@@ -151,14 +170,25 @@ class _Index(Generic[T]):
     def candidates(self, wanted: object) -> Iterator[int]:
         """Positions with the hash of what is wanted."""
         mark = _hash(wanted)
-        for number, seen in enumerate(self._seen):
-            if mark in seen:
-                yield from _places(self._chunks[number], mark, number * CHUNK)
+        for first, size, marks in self._spans:
+            if mark in marks:
+                for number in range(first, first + size):
+                    if mark in self._seen[number]:
+                        yield from _places(self._chunks[number], mark, number * CHUNK)
         if mark in self._tail:
             yield from _places(self._tail, mark, len(self._chunks) * CHUNK)
 
     def _hash_of(self, value: T) -> int:
         return _hash(value if self.key is None else self.key(value))
+
+
+def _spanning(spans: tuple[_Span, ...], last: _Span) -> tuple[_Span, ...]:
+    """The spans with one more: two of a size become one."""
+    while spans and spans[-1].size == last.size:
+        before = spans[-1]
+        last = _Span(before.first, before.size + last.size, before.marks | last.marks)
+        spans = spans[:-1]
+    return (*spans, last)
 
 
 def _places(hashes: tuple[int, ...], mark: int, start: int) -> list[int]:
