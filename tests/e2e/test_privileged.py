@@ -1,0 +1,54 @@
+"""A privileged container, asked for by name: root inside, and nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from services import Service
+
+from podbot.prompt import Prompt
+from podbot.prompt.builtins.podman import PodmanShellSection
+from podbot.runtime.events import InProcessEventBus
+from podbot.runtime.session import Session
+
+pytestmark = [pytest.mark.e2e, pytest.mark.podman]
+
+SCRIPT = """
+id -u; grep CapEff /proc/self/status
+mount -t tmpfs none /mnt && echo mounted
+mkdir -p deep/er && echo made > deep/er/file && cat deep/er/file
+"""
+
+
+@pytest.mark.engines("rootful", "rootless")  # Docker gives only what the host itself has whole
+def test_a_privileged_shell_is_root_inside_and_leaves_nothing(service: Service) -> None:
+    session = Session(bus=InProcessEventBus())
+    section = PodmanShellSection(image=service.image, privileged=True)
+    prompt = Prompt(ns="tests", key="privileged", sections=[section])
+    try:
+        result = prompt.call("podman_shell", {"action": "exec", "command": SCRIPT}, session=session)
+        assert result.success, result
+        said = result.value.stdout.split()
+        assert said[0] == "0" and int(said[2], 16) & 1 << 21, "root with CAP_SYS_ADMIN"
+        assert said[3:] == ["mounted", "made"]
+        name = result.value.container_name
+        (shown,) = json.loads(service.cli("inspect", name))
+        assert shown["HostConfig"]["Privileged"]
+        assert shown["HostConfig"]["NetworkMode"] == "none"
+    finally:
+        section.close()
+    assert name not in service.cli("ps", "--all", "--format", "{{.Names}}").split()
+
+
+@pytest.mark.engines("rootful", "rootless")
+def test_without_a_word_it_is_nobody(service: Service) -> None:
+    session = Session(bus=InProcessEventBus())
+    section = PodmanShellSection(image=service.image)
+    prompt = Prompt(ns="tests", key="plain", sections=[section])
+    try:
+        result = prompt.call("podman_shell", {"action": "exec", "command": "id -u; grep CapEff "
+                             "/proc/self/status"}, session=session)  # fmt: skip
+        assert result.value.stdout.split() == ["65534", "CapEff:", "0" * 16]
+    finally:
+        section.close()
