@@ -21,7 +21,7 @@ mkdir -p deep/er && echo made > deep/er/file && cat deep/er/file
 """
 
 
-@pytest.mark.engines("rootful", "rootless")  # Docker gives only what the host itself has whole
+@pytest.mark.engines("rootful", "rootless")  # Docker asks for more than root may have
 def test_a_privileged_shell_is_root_inside_and_leaves_nothing(service: Service) -> None:
     session = Session(bus=InProcessEventBus())
     section = PodmanShellSection(image=service.image, privileged=True)

@@ -186,7 +186,9 @@ def _dispatch(words: list[str]) -> int:
             return code
     import argparse
 
-    parser = argparse.ArgumentParser(
+    from podbot.cli.usage import Parser
+
+    parser = Parser(
         prog="podbot",
         description=ABOUT,
         epilog=EXAMPLES,
