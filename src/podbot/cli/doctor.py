@@ -17,11 +17,26 @@ from typing import TextIO
 
 from podbot.sandbox.probe import Finding, overlay_can_run, probe
 
+ABOUT = """\
+Try out what this host can enforce: namespaces, overlay file systems, Landlock, seccomp, control
+groups, container engines. Each line says what was found, what is missing and how to get it.
+Nothing on the host is changed."""
+
+EXAMPLES = """\
+examples:
+  podbot doctor                      a line for each thing; remedies below what is missing
+  podbot doctor --json | jq '.findings[] | select(.state != "found")'
+  podbot doctor --apparmor | sudo tee /etc/apparmor.d/podbot   where AppArmor denies namespaces
+
+exit codes: 0 the overlay backend can run here, 1 it cannot."""
+
 _COLOURS = {"found": "32", "limited": "33", "missing": "31"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot doctor`."""
+    parser.description, parser.epilog = ABOUT, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the findings as JSON")
     output.add_argument(

@@ -97,7 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     if served.problem is not None:
         say("mcp", served.problem)
     if served.changes is not None:
-        say("mcp", f"what the tools changed is kept: podbot changes show {served.changes}")
+        name = arguments.name or served.changes
+        say("mcp", f"what the tools changed is kept: podbot changes show {name}")
     return served.exit_status
 
 

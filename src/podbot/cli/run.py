@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 ABOUT = """\
 Run a command in a sandbox of the current folder, as if it ran bare: same terminal or
 pipes, same signals, same exit status. What it changes is kept apart; at the end you see
-it and decide. Without a terminal, or with --keep, the changes are kept for later."""
+it and decide. Without a terminal, or with --keep, the changes are kept for later.
+The sandbox is one of the overlay backend: no container, no image, no daemon."""
 
 EXAMPLES = """\
 examples:
