@@ -33,7 +33,15 @@ if TYPE_CHECKING:
     from podbot.engine.joining import Streams, attached
     from podbot.engine.labels import owner_alive, owner_label, owner_state
     from podbot.engine.packing import Entry, pack, pack_tree
-    from podbot.engine.profiles import TOOLS, Device, Profile, SandboxSettings, Tmpfs, agent_profile
+    from podbot.engine.profiles import (
+        PRIVILEGED,
+        TOOLS,
+        Device,
+        Profile,
+        SandboxSettings,
+        Tmpfs,
+        agent_profile,
+    )
     from podbot.engine.resolved import Difference, Resolved
     from podbot.engine.specs import BindMount, ContainerSpec, Mount, OverlayMount, VolumeMount
     from podbot.engine.tar_reading import Member, TarReader
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_IMAGE",
+    "PRIVILEGED",
     "TOOLS",
     "About",
     "BindMount",
@@ -115,7 +124,7 @@ _HOMES = {
     "podbot.engine.joining": "Streams attached",
     "podbot.engine.labels": "owner_alive owner_label owner_state",
     "podbot.engine.packing": "Entry pack pack_tree",
-    "podbot.engine.profiles": "TOOLS Device Profile SandboxSettings Tmpfs agent_profile",
+    "podbot.engine.profiles": "PRIVILEGED TOOLS Device Profile SandboxSettings Tmpfs agent_profile",
     "podbot.engine.resolved": "Difference Resolved",
     "podbot.engine.specs": "BindMount ContainerSpec Mount OverlayMount VolumeMount",
     "podbot.engine.tar_reading": "Member TarReader",
