@@ -15,10 +15,12 @@ from mcp.shared.message import SessionMessage
 from mcp_clients import DEADLINE
 from mcp_types import ErrorData, JSONRPCNotification, JSONRPCRequest
 
-from podbot.mcp import stdio
+from podbot.mcp import messages, stdio
 from podbot.mcp.line import Line
+from podbot.mcp.messages import TooLong
 
 PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+TOO_LONG = TooLong(b"x", b"x")
 
 
 class Pipes:
@@ -45,8 +47,8 @@ def pipes() -> Iterator[Pipes]:
     made.line.close()
 
 
-def all_lines(fd: int, limit: int) -> list[bytes | None]:
-    async def collected() -> list[bytes | None]:
+def all_lines(fd: int, limit: int) -> list[bytes | TooLong]:
+    async def collected() -> list[bytes | TooLong]:
         return [line async for line in stdio.lines(fd, limit)]
 
     return asyncio.run(collected())
@@ -73,7 +75,10 @@ def test_a_line_that_is_too_long_is_dropped_and_the_next_one_is_read(tmp_path: P
         file = tmp_path / "lines"
         file.write_bytes(b"before\n" + b"x" * size + b"\nafter\n" + b"y" * size)
         with file.open("rb") as opened:
-            assert all_lines(opened.fileno(), 10) == [b"before", None, b"after"]
+            before, cut, after = all_lines(opened.fileno(), 10)
+        assert (before, after) == (b"before", b"after")
+        assert isinstance(cut, TooLong)
+        assert set(cut.head) == set(cut.tail) == {ord("x")}
 
 
 def test_a_descriptor_that_cannot_be_read_is_at_its_end(tmp_path: Path) -> None:
@@ -85,7 +90,7 @@ def test_a_descriptor_that_cannot_be_read_is_at_its_end(tmp_path: Path) -> None:
 
 
 def test_lines_are_messages_or_errors() -> None:
-    found = stdio.parsed(PING)
+    found = messages.parsed(PING)
     assert isinstance(found, SessionMessage)
     assert isinstance(found.message, JSONRPCRequest)
 
@@ -98,9 +103,9 @@ def test_lines_are_messages_or_errors() -> None:
         (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', -32600),
         (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600),
         (b'{"jsonrpc": "2.0", "id": {"a": 1}, "method": "ping"}', -32600),
-        (None, -32600),
+        (TOO_LONG, -32600),
     ):
-        refused = stdio.parsed(data)
+        refused = messages.parsed(data)
         assert isinstance(refused, ErrorData)
         assert refused.code == code, data
         assert len(refused.message) < 150
@@ -122,19 +127,19 @@ CALL = b'{"jsonrpc": "2.0", "id": %s, "method": "tools/call", "params": {"a": %s
         (b'{"id": 7}', None),
         (b"[7]", None),
         (b"[" * 10_000, None),
-        (None, None),
+        (TOO_LONG, None),
     ],
 )
 def test_a_refused_request_is_answered_by_its_id_where_it_can_be_told(
-    data: bytes | None, asked: str | int | None
+    data: bytes | TooLong, asked: str | int | None
 ) -> None:
     """Without it a client waits for ever: half a character in an argument is enough."""
-    assert isinstance(stdio.parsed(data), ErrorData)
-    assert stdio.request_id(data) == asked
+    assert isinstance(messages.parsed(data), ErrorData)
+    assert messages.request_id(data) == asked
 
 
 def test_a_notification_that_speaks_of_ids_is_one() -> None:
-    found = stdio.parsed(b'{"jsonrpc": "2.0", "method": "m", "params": {"id": 1}}')
+    found = messages.parsed(b'{"jsonrpc": "2.0", "method": "m", "params": {"id": 1}}')
     assert isinstance(found, SessionMessage)
 
 

@@ -25,6 +25,7 @@ from mcp_types import INVALID_PARAMS, CallToolResult, ListToolsResult, Tool, Too
 from podbot import __version__
 from podbot.frozen import dataclass, field
 from podbot.mcp.annotations import Hints
+from podbot.mcp.messages import Written
 from podbot.mcp.results import answer, refused
 from podbot.prompt.context import Cancellation, Deadline, Progress
 from podbot.prompt.json_text import quoted, short
@@ -117,10 +118,12 @@ class ToolServer:
     ) -> ToolResult[object]:
         serving = self._serving
         limit = serving.call_seconds
+        # The transport says so when what the SDK parsed is not all that was written.
+        written = ctx.request.arguments if isinstance(ctx.request, Written) else None
         call = partial(
             self._prompt.call,
             params.name,
-            params.arguments or {},
+            written or params.arguments or {},
             session=self._session,
             call_id=None if ctx.request_id is None else str(ctx.request_id),
             deadline=None if limit is None else Deadline.after(limit),

@@ -2,14 +2,12 @@
 
 Reading and writing happen in the event loop, so that the server can end at any moment: a thread
 that waits for a line could not be told to stop. A message has a limit; what is too long or is no
-message is answered with an error, and the server goes on. What messages mean is not known here.
+message is answered with an error, and the server goes on. What is one is said in `messages`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import os
 import select
 from collections.abc import AsyncIterator, Callable
@@ -18,17 +16,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCNotification,
-    jsonrpc_message_adapter,
-)
-from pydantic import ValidationError
+from mcp_types import ErrorData, JSONRPCError
 
 from podbot.mcp.line import Line
+from podbot.mcp.messages import EDGE_BYTES, MESSAGE_BYTES, TooLong, parsed, request_id
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -36,12 +27,9 @@ if TYPE_CHECKING:
     Inbound = MemoryObjectReceiveStream[SessionMessage | Exception]
     Outbound = MemoryObjectSendStream[SessionMessage]
 
-MESSAGE_BYTES = 16 * 1024 * 1024
-"""The longest line a client may send."""
 FLUSH_SECONDS = 1.0
 """How long a client that does not read is waited for at the end."""
 _CHUNK = 64 * 1024
-_ID_DIGITS = 20
 
 
 @asynccontextmanager
@@ -100,75 +88,26 @@ async def _write(fd: int, to_client: MemoryObjectReceiveStream[SessionMessage]) 
                 await _send(fd, text.encode() + b"\n")
 
 
-def parsed(data: bytes | None) -> SessionMessage | ErrorData:
-    """The message in a line; None stands for a line that was too long."""
-    if data is None:
-        return ErrorData(
-            code=INVALID_REQUEST, message=f"a message may have {MESSAGE_BYTES} bytes at most"
-        )
-    try:
-        message = jsonrpc_message_adapter.validate_json(data, by_name=False)
-    except ValidationError as error:
-        if not any(each["type"] == "json_invalid" for each in error.errors(include_input=False)):
-            return ErrorData(code=INVALID_REQUEST, message="a line that is no JSON-RPC message")
-        if request_id(data) is None:
-            return ErrorData(code=PARSE_ERROR, message="a line that is not JSON")
-        return ErrorData(
-            code=PARSE_ERROR,
-            message="the message holds half of a character (a lone surrogate), or a number of too "
-            "many digits; send it without",
-        )
-    if isinstance(message, JSONRPCNotification) and b'"id"' in data and "id" in _members(data):
-        # It waits for an answer, and a notification would get none.
-        return ErrorData(code=INVALID_REQUEST, message="an id must be a whole number or a string")
-    return SessionMessage(message)
-
-
-def request_id(data: bytes | None) -> str | int | None:
-    """Whose request a message was that could not be taken; None if that cannot be told.
-
-    Without it a client would wait for an answer for ever.
-    """
-    members = {} if data is None else _members(data)
-    found = members.get("id") if "method" in members else None
-    if isinstance(found, str):
-        return found if found.isascii() else None
-    return found if type(found) is int else None
-
-
-def _members(data: bytes) -> dict[str, object]:
-    """What is in a message, read by a parser that takes more than it should."""
-    try:
-        found: object = json.loads(data, parse_int=_whole)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _whole(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _ID_DIGITS else math.nan
-
-
-async def lines(fd: int, limit: int) -> AsyncIterator[bytes | None]:
-    """Each line that comes, without its end, and None for one that is longer than ``limit``.
+async def lines(fd: int, limit: int) -> AsyncIterator[bytes | TooLong]:
+    """Each line that comes, without its end, and `TooLong` for one of more than ``limit`` bytes.
 
     Blank lines are left out, and so is a last one that was not finished.
     """
-    held, too_long = bytearray(), False
+    held, head = bytearray(), b""
     while chunk := await _received(fd):
         *ended, rest = chunk.split(b"\n")
         for part in ended:
             held += part
-            if too_long or len(held) > limit:
-                yield None
+            if head or len(held) > limit:
+                yield TooLong(head or bytes(held[:EDGE_BYTES]), bytes(held[-EDGE_BYTES:]))
             elif held.strip():
                 yield bytes(held)
             held.clear()
-            too_long = False
+            head = b""
         held += rest
-        if len(held) > limit:
-            held.clear()
-            too_long = True
+        if head or len(held) > limit:
+            head = head or bytes(held[:EDGE_BYTES])
+            del held[:-EDGE_BYTES]
 
 
 async def _received(fd: int) -> bytes:
