@@ -40,6 +40,8 @@ from podbot.errors import ContainerError, Kind
 
 PYTHON = next(path for path in ("/usr/bin/python3", sys.executable) if os.path.exists(path))
 SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc")
+NAMES = ("sh", "-c", "cat /proc/[0-9]*/comm 2>/dev/null")
+"""A command that tells the names of all processes in a container."""
 
 
 class Container:
@@ -65,6 +67,7 @@ class SmallContainers:
         self._engine = engine
         self.all: dict[str, Container] = {}
         self.made = 0
+        self._turn = threading.Lock()
         self.trouble: Callable[[str], None] = lambda verb: None
 
     def create(self, spec: ContainerSpec) -> Created:
@@ -72,11 +75,12 @@ class SmallContainers:
         self._sweep()
         if spec.image not in self._engine.there:
             raise ContainerError(f"no image {spec.image}", kind=Kind.IMAGE_NOT_FOUND, remedy="x")
-        if any(other.spec.name == spec.name for other in self.all.values()):
-            raise ContainerError(f"{spec.name} is in use", kind=Kind.NAME_IN_USE, remedy="x")
-        self.made += 1
-        container = Container(self.made, spec, labels.owner_label())
-        self.all[container.id] = container
+        with self._turn:
+            if any(other.spec.name == spec.name for other in self.all.values()):
+                raise ContainerError(f"{spec.name} is in use", kind=Kind.NAME_IN_USE, remedy="x")
+            container = Container(self.made + 1, spec, labels.owner_label())
+            self.all[container.id] = container
+            self.made += 1
         return Created(container.id, runtime=self._engine.runtime)
 
     def start(self, name: str) -> None:
@@ -115,7 +119,7 @@ class SmallContainers:
         _kill(container)
         if container.process is None and container.far is not None:
             container.far.close()
-        del self.all[container.id]
+        self.all.pop(container.id, None)  # another thread may have swept it meanwhile
         return True
 
     def pause(self, name: str) -> None:
@@ -158,7 +162,7 @@ class SmallContainers:
         for container in list(self.all.values()):
             over = container.process is not None and not container.running
             if over and container.spec.auto_remove:
-                del self.all[container.id]
+                self.all.pop(container.id, None)
 
 
 class SmallEngine(Engine):
@@ -296,7 +300,7 @@ def _carry_in(far: socket.socket, stdin: IO[bytes]) -> None:
         stdin.close()
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Wait for something to come true."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from small_engine import SmallEngine, until
+from small_engine import NAMES, SmallEngine, until
 
 import podbot.sandbox
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
@@ -22,11 +24,12 @@ def unopened(engine: SmallEngine, **options: object) -> AsyncContainerSandbox:
 
 
 async def eventually(condition: Callable[[], object]) -> bool:
-    for _ in range(2000):
-        if condition():
-            return True
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
         await asyncio.sleep(0.01)
-    return False
+    return True
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
@@ -74,11 +77,11 @@ def test_many_tasks_lose_one_container_and_start_one(
 
             tasks = [asyncio.create_task(use()) for _ in range(4)]
 
-            async def all_begun() -> bool:
-                return len((await sandbox.exec(["pidof", "sleep"])).stdout.split()) == 4
-
-            while not await all_begun():
-                await asyncio.sleep(0.01)
+            begun = 0
+            deadline = time.monotonic() + 60
+            while begun < 4:
+                assert time.monotonic() < deadline
+                begun = (await sandbox.exec(NAMES)).stdout.split().count("sleep")
             engine.containers.kill_from_outside()
             assert await asyncio.gather(*tasks) == ["again\n"] * 4
             assert engine.containers.made == 2
@@ -208,11 +211,20 @@ def test_a_first_request_that_fails_closes_it(
 
 def test_a_start_that_is_cancelled_leaves_no_container(engine: SmallEngine) -> None:
     async def work() -> None:
+        begun, may_go_on = threading.Event(), threading.Event()
+
+        def halfway(verb: str) -> None:
+            if verb == "start":
+                begun.set()
+                may_go_on.wait(60)
+
+        engine.containers.trouble = halfway
         sandbox = unopened(engine)
         starting = asyncio.create_task(sandbox.start())
-        while not engine.containers.made:
-            await asyncio.sleep(0.001)
+        assert await eventually(begun.is_set)
+        assert engine.containers.made == 1
         starting.cancel()
+        may_go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await starting
         assert await eventually(lambda: engine.containers.list({}) == ())

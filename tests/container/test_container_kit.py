@@ -86,7 +86,7 @@ def test_a_guest_can_come_by_the_line() -> None:
     near.sendall(len(body).to_bytes(4, "big") + bytes(4) + body)
     assert b'"id":7' in near.recv(1000)
     near.close()
-    assert guest.wait(20) == 0
+    assert guest.wait(60) == 0
 
 
 def test_a_guest_that_nobody_sends_ends() -> None:

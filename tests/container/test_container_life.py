@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from small_engine import SmallEngine, until
+from small_engine import NAMES, SmallEngine, until
 
 import podbot.sandbox
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
@@ -148,7 +148,7 @@ def test_many_threads_lose_one_container_and_start_one(engine: SmallEngine) -> N
         begun = threading.Barrier(5)
 
         def work() -> None:
-            begun.wait(20)
+            begun.wait(60)
             try:
                 sandbox.exec(["sleep", "100"])
             except GuestLostError:
@@ -158,11 +158,11 @@ def test_many_threads_lose_one_container_and_start_one(engine: SmallEngine) -> N
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
-        begun.wait(20)
-        assert until(lambda: len(sandbox.exec(["pidof", "sleep"]).stdout.split()) == 4)
+        begun.wait(60)
+        assert until(lambda: sandbox.exec(NAMES).stdout.split().count("sleep") == 4)
         engine.containers.kill_from_outside()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert sorted(outcomes) == ["again\n"] * 4 + ["lost"] * 4
         assert engine.containers.made == 2
 
@@ -342,13 +342,13 @@ def test_what_cannot_be_frozen_says_what_to_do_instead(engine: SmallEngine) -> N
 
 
 def test_an_idle_one_is_stopped_and_comes_back(engine: SmallEngine) -> None:
-    with opened(engine, idle=0.2) as sandbox:
+    with opened(engine, idle=0.5) as sandbox:
         sandbox.write("a", "1")
         before = sandbox.last_used
         assert until(lambda: sandbox.container is None)
         assert sandbox.read("a") == b"1"
         assert sandbox.last_used > before
-        process = sandbox.spawn(["sleep", "0.6"])
+        process = sandbox.spawn(["sleep", "1.5"])
         assert sandbox.unused() == 0.0, "what runs in it is use"
         assert process.wait() == 0
         assert process.stdout.read_all() == process.stderr.read_all() == b""
@@ -432,8 +432,24 @@ def test_what_another_thread_waits_for_can_be_ended(engine: SmallEngine) -> None
         waiting = threading.Thread(target=lambda: done.append(sandbox.exec(["sleep", "100"]).ok))
         waiting.start()
         assert until(lambda: waiting.ident is not None and sandbox.cancel(waiting.ident))
-        waiting.join(20)
+        waiting.join(60)
         assert done == [False]
+
+
+def test_nothing_can_be_ended_until_the_first_start_is_through(
+    engine: SmallEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    attach = ContainerSandbox._attach
+
+    def asked_meanwhile(sandbox: ContainerSandbox, *launched: object) -> None:
+        said.append(sandbox.cancel(threading.get_ident()))
+        attach(sandbox, *launched)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ContainerSandbox, "_attach", asked_meanwhile)
+    with opened(engine) as sandbox:
+        assert sandbox.exec(["true"]).ok
+    assert said == [False]
 
 
 def test_file_verbs_can_be_kept_in_the_workspace(engine: SmallEngine) -> None:
@@ -465,7 +481,7 @@ def test_closing_does_without_an_engine(engine: SmallEngine, own_layers: Path) -
     engine.containers.trouble = away
     sandbox.close()
     assert container.process is not None
-    container.process.wait(20)
+    container.process.wait(60)
     engine.containers.trouble = lambda verb: None
     assert engine.containers.list({}) == ()
     assert left(own_layers) == []

@@ -72,7 +72,7 @@ def test_the_door_takes_one_and_closes_behind_it(tmp_path: Path) -> None:
     folder = os.open(deep, os.O_PATH)
     name = Path(f"/proc/self/fd/{folder}/{place.SOCKET}")
     far = come(name)
-    line, visitor = door.wait(10, lambda: None)
+    line, visitor = door.wait(60, lambda: None)
     assert (visitor.pid, visitor.uid) == (os.getpid(), os.geteuid())
     assert not visitor.first
     assert not name.exists()
@@ -114,10 +114,10 @@ def test_a_guest_that_comes_late_is_let_in(tmp_path: Path, monkeypatch: pytest.M
     looked = threading.Event()
     lines: list[socket.socket] = []
     late = threading.Thread(
-        target=lambda: (looked.wait(10), lines.append(come(tmp_path / place.SOCKET)))
+        target=lambda: (looked.wait(60), lines.append(come(tmp_path / place.SOCKET)))
     )
     late.start()
-    line, _ = door.wait(20, looked.set)
+    line, _ = door.wait(60, looked.set)
     late.join()
     line.close()
     lines[0].close()

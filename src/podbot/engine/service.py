@@ -19,7 +19,8 @@ from podbot.errors import ContainerError, Kind
 
 IDLE_SECONDS = 300
 START_SECONDS = 30.0
-NOTICE_SECONDS = 1.0
+NOTICE_SECONDS = 5.0
+"""How long the end of a service may take to be noticed, once its socket refuses."""
 
 Key = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 

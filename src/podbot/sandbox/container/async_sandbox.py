@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
+from contextlib import suppress
 from typing import Self, TypeVar, Unpack
 
 from podbot.errors import ContainerError, GuestLostError
@@ -42,6 +43,7 @@ class AsyncContainerSandbox(AsyncSandbox):
         self._waking: asyncio.Task[object] | None = None
         self._use = idling.Use()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
         self.workdir = WORKDIR
 
     # The container
@@ -194,14 +196,23 @@ class AsyncContainerSandbox(AsyncSandbox):
 
     def unused(self) -> float:
         """For how many seconds nobody has used it. What was spawned and still runs is use."""
-        if not self._ready or any(not pipes.ended for pipes in list(self._pipes.values())):
+        in_use = any(not pipes.ended for pipes in list(self._pipes.values()))
+        if self.closed or not self._ready or in_use:
             return 0.0
         return self._use.seconds()
 
     def stop_if_unused(self, seconds: float) -> None:
         """Stop the container if nobody has used it for so long; for the thread that minds it."""
-        if self._loop is not None and not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._stop_if_unused(seconds), self._loop)
+        if self._loop is not None:
+            # The loop may be closed at any moment: no coroutine is made until it takes this up.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._begin_stop, seconds)
+
+    def _begin_stop(self, seconds: float) -> None:
+        if not self.closed:
+            task = asyncio.ensure_future(self._stop_if_unused(seconds))
+            self._stopping.add(task)  # a loop holds its tasks weakly
+            task.add_done_callback(self._stopping.discard)
 
     async def _stop_if_unused(self, seconds: float) -> None:
         async with self._gate:

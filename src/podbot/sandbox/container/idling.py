@@ -51,6 +51,7 @@ class Idler(Protocol):
 
 
 _minded: list[tuple[weakref.ref[Idler], float]] = []
+_came = 0  # how many ever
 _guard = threading.Lock()
 _changed = threading.Condition(_guard)
 _thread: threading.Thread | None = None
@@ -58,9 +59,10 @@ _thread: threading.Thread | None = None
 
 def mind(idler: Idler, seconds: float) -> None:
     """Stop it whenever nobody has used it for so long."""
-    global _thread  # noqa: PLW0603 - one a process
+    global _thread, _came  # noqa: PLW0603 - one a process
     with _guard:
         _minded.append((weakref.ref(idler), seconds))
+        _came += 1
         if _thread is None or not _thread.is_alive():
             _thread = threading.Thread(target=_run, name="podbot-idle", daemon=True)
             _thread.start()
@@ -69,19 +71,20 @@ def mind(idler: Idler, seconds: float) -> None:
 
 def _run() -> None:
     while True:
-        wait = _look()
+        with _guard:
+            now, seen = list(_minded), _came
+        wait = _look(now)
         with _guard:
             if not _minded:
                 global _thread  # noqa: PLW0603 - one a process
                 _thread = None
                 return
-            _changed.wait(wait)
+            if seen == _came:  # else one came while nobody listened for it
+                _changed.wait(wait)
 
 
-def _look() -> float:
+def _look(now: list[tuple[weakref.ref[Idler], float]]) -> float:
     """Stop what is due; gives how long until something may be."""
-    with _guard:
-        now = list(_minded)
     wait = 3600.0
     for entry in now:
         idler = entry[0]()

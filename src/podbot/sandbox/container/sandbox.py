@@ -154,7 +154,8 @@ class ContainerSandbox(Sandbox):
 
     def cancel(self, thread: int) -> bool:
         """End what another thread waits for; see `Sandbox.cancel`."""
-        return self._stay.starts > 0 and super().cancel(thread)
+        # Before the first start is through there is no channel, and nothing to end.
+        return hasattr(self, "_channel") and super().cancel(thread)
 
     @property
     def last_used(self) -> float:
@@ -199,7 +200,8 @@ class ContainerSandbox(Sandbox):
 
     def unused(self) -> float:
         """For how many seconds nobody has used it. What was spawned and still runs is use."""
-        if not self._ready or any(not pipes.ended for pipes in self._pipes.values()):
+        in_use = any(not pipes.ended for pipes in list(self._pipes.values()))
+        if self.closed or not self._ready or in_use:
             return 0.0
         return self._use.seconds()
 
