@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from mcp_clients import until
+
+from podbot.sandbox.overlay import layers
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """A folder on a disk: what a person has, and the layers and records of what is done to it."""
-    from podbot.sandbox.overlay import layers
-
     with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as name:
         place = Path(name).resolve()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PODBOT_LAYERS", str(place / "layers"))
             patch.setenv("PODBOT_STATE", str(place / "state"))
             yield place
-        if (place / "layers").exists():
-            layers.remove(place / "layers")
+        until(lambda: _removed(place / "layers"), "the removal of the layers")
+
+
+def _removed(folder: Path) -> bool:
+    """Whether it is gone: a zygote that ends may be removing what was discarded, too."""
+    with suppress(OSError):
+        layers.remove(folder)
+    return not folder.exists()
 
 
 @pytest.fixture

@@ -14,12 +14,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from anyio.from_thread import start_blocking_portal
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
 
 PODBOT = [sys.executable, "-m", "podbot"]
-DEADLINE = 60.0
+DEADLINE = 180.0
 """Seconds after which a test gives up, on a machine that is very busy."""
 
 
@@ -81,7 +82,11 @@ class Served:
 
 @contextmanager
 def served(*options: str, cwd: Path, errors: Path) -> Iterator[Served]:
-    """`podbot mcp` as a client starts it; what it says on stderr is in ``errors``."""
+    """`podbot mcp` as a client starts it; what it says on stderr is in ``errors``.
+
+    The SDK's client gives a server ten seconds to answer and two to end, and then begins anew or
+    kills it. Neither is what is tested, and a busy machine may need more.
+    """
     parameters = StdioServerParameters(
         command=PODBOT[0],
         args=[*PODBOT[1:], "mcp", *options],
@@ -90,10 +95,16 @@ def served(*options: str, cwd: Path, errors: Path) -> Iterator[Served]:
     )
     from mcp.client.stdio import stdio_client
 
-    with open(errors, "w") as errlog, start_blocking_portal() as portal:  # noqa: SIM117
-        with portal.wrap_async_context_manager(
-            Client(stdio_client(parameters, errlog=errlog))
-        ) as client:
+    with pytest.MonkeyPatch.context() as patch, open(errors, "w") as errlog:
+        patch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", DEADLINE)
+        patch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", DEADLINE)
+        patch.setattr("mcp.client.stdio._WRITER_FLUSH_TIMEOUT", DEADLINE)
+        with (
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(
+                Client(stdio_client(parameters, errlog=errlog))
+            ) as client,
+        ):
             yield Served(client, portal)
 
 

@@ -6,11 +6,12 @@ import asyncio
 import secrets
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
-from mcp_clients import PODBOT, Bare, running, served, text_of, until
+from mcp_clients import DEADLINE, PODBOT, Bare, running, served, text_of, until
 
 from podbot.changes import records
 from podbot.changes.capture import capture
@@ -68,15 +69,26 @@ def test_errors_progress_data_and_cancellation_on_one_server(project: Path, tmp_
         assert result.structured_content["value"]["exit_code"] == 3
         assert result.structured_content["value"]["stdout"] == "out\n"
 
-        # Progress, once a second.
+        # Progress, once a second: the command goes on until it was told of twice.
         told: list[tuple[float, str | None]] = []
 
         async def slow() -> None:
+            enough = anyio.Event()
+
             async def heard(progress: float, total: float | None, message: str | None) -> None:
                 told.append((progress, message))
+                if len(told) >= 2:
+                    enough.set()
 
-            command = {"command": ["sleep", "2.6"]}
-            await server.client.call_tool("shell_execute", command, progress_callback=heard)
+            script = "until test -e enough; do sleep 0.05; done"
+            arguments = {"command": ["sh", "-c", script], "timeout_seconds": 120}
+            call = partial(server.client.call_tool, progress_callback=heard)
+            with anyio.fail_after(DEADLINE):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(call, "shell_execute", arguments)
+                    await enough.wait()
+                    made = {"file_path": "enough", "content": ""}
+                    await server.client.call_tool("write_file", made)
 
         server.do(slow)
         assert len(told) >= 2 and told == sorted(told)
@@ -86,11 +98,12 @@ def test_errors_progress_data_and_cancellation_on_one_server(project: Path, tmp_
         command = long_command()
 
         async def cancelled() -> None:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(server.client.call_tool, "shell_execute", {"command": command})
-                while not await asyncio.to_thread(running, *command):
-                    await asyncio.sleep(0.02)
-                tasks.cancel_scope.cancel()
+            with anyio.fail_after(DEADLINE):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(server.client.call_tool, "shell_execute", {"command": command})
+                    while not await asyncio.to_thread(running, *command):
+                        await asyncio.sleep(0.02)
+                    tasks.cancel_scope.cancel()
 
         server.do(cancelled)
         until(lambda: not running(*command), "the end of a cancelled command")
@@ -153,8 +166,8 @@ def test_the_end_cleans_up_and_keeps_the_changes(how: str, project: Path) -> Non
         client.answer(client.call("write_file", file_path="made.txt", content="made\n"))
         client.call("shell_execute", command=command)
         until(lambda: running(*command), "the start of the command")
-        live = [entry for entry in records.entries() if entry.live]
-        assert [entry.targets for entry in live] == [(str(project),)]
+        ours = [entry for entry in records.entries() if entry.targets == (str(project),)]
+        assert [entry.live for entry in ours] == [True]
 
         status = client.hang_up() if how == "eof" else client.tell(signal.Signals[how])
 
@@ -193,20 +206,27 @@ def test_options_are_kept_to_and_what_changed_nothing_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("PASSED", "on")
     environment = ("--env", "PASSED", "--env", "SET=so", "--env", "ABSENT")
-    paths = ("--hide", "src", "--timeout", "1.5s", "--name", "idle")
-    command = long_command()
-    with Bare(*environment, *paths, cwd=project) as client:
+    with Bare(*environment, "--hide", "src", "--name", "idle", cwd=project) as client:
         client.greet()
         script = "echo $PASSED $SET; ls"
         shown = client.answer(client.call("shell_execute", command=["sh", "-c", script]))
         assert "\non so\nnotes.txt\n" in shown["result"]["content"][0]["text"]
-        client.answer(client.call("shell_execute", command=command))
-        assert not running(*command)
         assert client.hang_up() == 0
 
     assert client.errors == b"podbot mcp: note: --env ABSENT: there is no such variable here\n"
     assert all(entry.name != "idle" for entry in records.entries())
     assert all(entry.targets != (str(project),) for entry in records.entries())
+
+
+def test_a_call_has_the_time_that_was_asked_for_and_no_more(project: Path) -> None:
+    command = long_command()
+    with Bare("--timeout", "1s", cwd=project) as client:
+        client.greet()
+        answer = client.answer(client.call("shell_execute", command=command))
+        assert answer["result"]["isError"]
+        assert "deadline" in answer["result"]["content"][0]["text"]
+        until(lambda: not running(*command), "the end of the command")
+        assert client.hang_up() == 0
 
 
 # What a person sees who asks for the impossible
@@ -219,7 +239,7 @@ def run(*options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=60,
+        timeout=DEADLINE,
         check=False,
     )
 
@@ -248,7 +268,7 @@ def test_without_the_sdk_the_extra_is_named(project: Path) -> None:
         capture_output=True,
         text=True,
         cwd=project,
-        timeout=60,
+        timeout=DEADLINE,
         check=False,
     )
 
@@ -269,7 +289,7 @@ def test_streams_that_are_closed_are_no_surprise(
         capture_output=True,
         text=True,
         cwd=project,
-        timeout=60,
+        timeout=DEADLINE,
         check=False,
     )
 

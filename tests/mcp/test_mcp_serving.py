@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import PODBOT, Terminal
+from mcp_clients import DEADLINE
 
 from podbot.changes import records
 from podbot.errors import ConfigError, Kind, LaunchError, PodbotError, ToolValidationError
@@ -254,7 +255,7 @@ def test_what_cannot_be_cleaned_up_is_told(gone: Line, monkeypatch: pytest.Monke
 def test_at_a_terminal_it_says_what_it_waits_for(project: Path) -> None:
     command = [*PODBOT, "mcp", "--backend", "memory"]
     terminal = Terminal(command, cwd=project)
-    terminal.until("waiting for an MCP client")
+    terminal.until("waiting for an MCP client", DEADLINE)
     terminal.send("\x04")
 
     assert terminal.end() == 0

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +26,12 @@ PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
 TOO_LONG = TooLong(b"x", b"x")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of these tests reads, but may be kept from it for longer than one would wait."""
+    monkeypatch.setattr(stdio, "FLUSH_SECONDS", DEADLINE)
+
+
 class Pipes:
     """A line, and the client's ends of it."""
 
@@ -31,6 +40,11 @@ class Pipes:
         self.from_server, near_out = os.pipe()
         self.line = Line(near_in, near_out)
         self._open = {self.to_server, self.from_server}
+
+    def waiting(self) -> int:
+        """How many bytes of the client's the server has yet to read."""
+        count = fcntl.ioctl(self.line.reading, termios.FIONREAD, b"\0" * 4)
+        return int.from_bytes(count, sys.byteorder)
 
     def close(self, *ends: int) -> None:
         for end in ends or tuple(self._open):
@@ -244,6 +258,8 @@ def test_a_server_that_stopped_listening_is_left_alone(pipes: Pipes) -> None:
         async with stdio.connected(pipes.line) as (inbound, _):
             inbound.close()
             os.write(pipes.to_server, PING)
-            await anyio.sleep(0.05)
+            with anyio.fail_after(DEADLINE):
+                while pipes.waiting():
+                    await anyio.sleep(0.01)
 
     asyncio.run(served())
