@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from session_values import Note, Plan, Settings
 
 from podbot.errors import SessionError
 from podbot.runtime.session.slices import CHUNK, Slice
+
+# A machine under load is slow; that says nothing about what is tested.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # Around the length of a chunk is where mistakes would be.
 LENGTHS = st.one_of(st.integers(0, 3), st.integers(CHUNK - 2, CHUNK + 2), st.just(2 * CHUNK + 1))
@@ -18,7 +21,7 @@ def notes(count: int) -> list[Note]:
     return [Note("note", number) for number in range(count)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(PATIENT, max_examples=40)
 @given(start=LENGTHS, more=LENGTHS)
 def test_appending_gives_what_a_tuple_would(start: int, more: int) -> None:
     values = Slice(Note, notes(start))
@@ -34,7 +37,7 @@ def test_appending_gives_what_a_tuple_would(start: int, more: int) -> None:
     assert values == Slice(Note, expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(PATIENT, max_examples=40)
 @given(data=st.data(), length=LENGTHS.filter(bool))
 def test_replacing_gives_what_a_list_would(data: st.DataObject, length: int) -> None:
     position = data.draw(st.integers(0, length - 1))
@@ -51,7 +54,7 @@ def test_replacing_gives_what_a_list_would(data: st.DataObject, length: int) -> 
     assert replaced.position_of(Note("note", position)) is None
 
 
-@settings(max_examples=30, deadline=None)
+@settings(PATIENT, max_examples=30)
 @given(length=LENGTHS)
 def test_every_value_is_found_where_it_is(length: int) -> None:
     values = Slice(Note, notes(length))

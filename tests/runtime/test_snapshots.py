@@ -40,6 +40,9 @@ from podbot.errors import Kind, SnapshotRestoreError, SnapshotSerializationError
 from podbot.runtime.events import InProcessEventBus, PromptExecuted, PromptRendered, ToolInvoked
 from podbot.runtime.session import Session, Snapshot, append, upsert_by
 
+# A machine under load is slow; that says nothing about what is tested.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 TYPES = (Everything, Note, Plan, Settings, Odd, Unresolved, Picky, Initial, Result, Box, Colour)
 
 
@@ -87,7 +90,7 @@ def everything_in(session: Session) -> dict[type, tuple[object, ...]]:
     return {kind: values.all() for kind, values in session.snapshot().slices.items() if values}
 
 
-@settings(deadline=None)
+@PATIENT
 @given(before=EVENTS, after=EVENTS)
 def test_rolling_back_restores_exactly(before: list[Any], after: list[Any]) -> None:
     session = Session(bus=InProcessEventBus())
@@ -275,7 +278,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@PATIENT
 @given(value=PLAIN)
 def test_any_nesting_of_values_comes_back(value: object) -> None:
     [again] = restored(holding(Box(value)), Colour, Note).query(Box).all()
@@ -284,7 +287,7 @@ def test_any_nesting_of_values_comes_back(value: object) -> None:
     assert repr(again) == repr(Box(value))  # 1, 1.0 and True are equal, and not the same
 
 
-@settings(deadline=None)
+@PATIENT
 @given(events=EVENTS)
 def test_any_session_comes_back_from_json(events: list[Any]) -> None:
     session = Session(bus=InProcessEventBus())
@@ -537,7 +540,7 @@ def test_what_is_no_snapshot_at_all_is_refused(text: str | bytes) -> None:
         Snapshot.from_json(text, types=TYPES)
 
 
-@settings(deadline=None)
+@PATIENT
 @given(data=st.data())
 def test_random_damage_is_refused_or_harmless(data: st.DataObject) -> None:
     text = holding(FULL, Plan("p", (Note("a"),))).snapshot().to_json()

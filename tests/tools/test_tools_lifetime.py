@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workplace import Place, running, unique_sleep, wait_for
+from workplace import DEADLINE, Place, running, unique_sleep, wait_for
 
 from podbot.errors import ConfigError, Kind, LaunchError, SandboxError, ToolValidationError
 from podbot.prompt import Cancellation
@@ -88,7 +88,7 @@ def test_a_process_left_in_the_background_ends_with_the_section(
     place.shell(f"setsid {sleep} > /dev/null 2>&1 &")
     place.section.close()
     with LocalSandbox() as other:
-        assert other.exec(["sh", "-c", running(sleep)]).stdout == "0\n"
+        wait_for(lambda: other.exec(["sh", "-c", running(sleep)]).stdout == "0\n")
 
 
 @pytest.mark.parametrize("name", ["PODBOT_WORKSPACE_ROOT", "WEAKINCENTIVES_WORKSPACE_ROOT"])
@@ -199,7 +199,7 @@ def test_a_forgotten_section_ends_with_the_interpreter(root: Path, ending: str) 
         [sys.executable, "-c", program + ENDINGS[ending], str(root)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.stdout.strip().isdigit(), done.stderr
@@ -296,7 +296,7 @@ def test_a_call_that_loses_its_section_says_so(session: Session, root: Path) -> 
     thread.start()
     wait_for(begun.exists)
     place.section.close()
-    thread.join(20)
+    thread.join(DEADLINE)
     assert said and said[0].startswith("the workspace of this section is closed")
 
 
@@ -342,7 +342,7 @@ def test_a_cancel_that_comes_late_does_not_hit_the_next_call(session: Session, r
     wait_for(begun.exists)
     late[0]()
     begun.with_name("go").touch()
-    thread.join(20)
+    thread.join(DEADLINE)
     assert ended[0].exit_code == 0
     place.section.close()
 

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from workplace import running, unique_sleep, wait_for
+from workplace import DEADLINE, running, unique_sleep, wait_for
 
 import podbot.tools
 from podbot.config import variables
@@ -176,10 +176,10 @@ def test_a_call_of_another_thread_can_be_cancelled(tmp_path: Path) -> None:
         wait_for((tmp_path / "begun").exists)
         assert thread.ident is not None
         assert sandbox.cancel(thread.ident)
-        thread.join(20)
+        thread.join(DEADLINE)
         assert done[0].signal == 9
         assert not sandbox.cancel(thread.ident)  # nothing is left to cancel
-        assert sandbox.exec(["sh", "-c", running(sleep)]).stdout == "0\n"
+        wait_for(lambda: sandbox.exec(["sh", "-c", running(sleep)]).stdout == "0\n")
 
 
 def test_cancelling_at_any_moment_ends_the_call(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_cancelling_at_any_moment_ends_the_call(tmp_path: Path) -> None:
 
             def run(started: threading.Event = started) -> None:
                 started.set()
-                sandbox.exec(["sleep", "30"])
+                sandbox.exec(["sleep", "600"])
 
             thread = threading.Thread(target=run)
             thread.start()
@@ -198,7 +198,7 @@ def test_cancelling_at_any_moment_ends_the_call(tmp_path: Path) -> None:
             assert thread.ident is not None
             ident = thread.ident
             wait_for(lambda ident=ident: sandbox.cancel(ident))  # type: ignore[misc]
-            thread.join(20)
+            thread.join(DEADLINE)
             assert not thread.is_alive()
 
 

@@ -21,7 +21,9 @@ from podbot.tools import UnsafeLocalSandboxSection, VfsToolsSection, WorkspaceSe
 
 BACKENDS: list[type[Any]] = [VfsToolsSection, UnsafeLocalSandboxSection]
 EXAMPLES = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

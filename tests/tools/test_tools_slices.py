@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podbot.errors import Kind, SandboxError
@@ -71,6 +71,7 @@ def known(session: Session) -> dict[str, tuple[str | None, int]]:
 # The value
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(["a", "a/b", "a-b", "b", "b/c", "b/c/d", "a/b/c"]), max_size=12))
 def test_files_are_kept_sorted_and_once(names: list[str]) -> None:
     value = system(*names)
