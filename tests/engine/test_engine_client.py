@@ -28,7 +28,7 @@ def client(podman: tuple[StandIn, Engine]) -> Client:
     return podman[1].client
 
 
-def get(path: str = "/x", seconds: float | None = 10) -> Call:
+def get(path: str = "/x", seconds: float | None = 60) -> Call:
     return Call("GET", path, PURPOSE, seconds=seconds)
 
 
@@ -231,7 +231,7 @@ def test_an_upload_that_is_refused_halfway_tells_the_engines_reason(
             yield b"x" * 100_000
 
     uploading = Client(SocketDialer(str(folder / "early.sock")), "early")
-    call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=10)  # type: ignore[arg-type]
+    call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=60)  # type: ignore[arg-type]
     try:
         assert failure(uploading, call).message == "cannot do it: no such folder"
     finally:
@@ -252,7 +252,7 @@ def test_an_upload_that_is_cut_off_without_a_word_is_a_lost_connection(folder: P
 
     uploading = Client(SocketDialer(str(folder / "early.sock")), "early")
     try:
-        call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=10)  # type: ignore[arg-type]
+        call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=60)  # type: ignore[arg-type]
         error = failure(uploading, call)
     finally:
         uploading.close()
@@ -356,7 +356,7 @@ def test_a_stream_is_raw_after_the_upgrade_with_what_came_ahead(
     made.on("POST /x", answer)
 
     with client.hijack(Call("POST", "/x", PURPOSE)) as stream:
-        stream.settimeout(10)
+        stream.settimeout(60)
         heard = b""
         while len(heard) < 5:
             heard += stream.recv(3)

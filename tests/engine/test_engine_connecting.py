@@ -31,9 +31,12 @@ def kind_of(act: Callable[[], object]) -> Kind:
     return caught.value.kind
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port where nobody listens, and that nobody else can get meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield int(bound.getsockname()[1])
 
 
 # Sockets
@@ -162,15 +165,17 @@ def test_the_owner_of_a_socket_says_whether_an_engine_is_rootless(
 # Ports
 
 
-def test_a_port_is_left_alone_until_the_first_call() -> None:
-    engine = connect(f"tcp://127.0.0.1:{free_port()}", NOTHING)
+def test_a_port_is_left_alone_until_the_first_call(deaf_port: int) -> None:
+    engine = connect(f"tcp://127.0.0.1:{deaf_port}", NOTHING)
 
     assert kind_of(engine.ping) is Kind.CONNECTION_FAILED
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "http", "https"])
-def test_a_port_where_nobody_listens_never_looks_like_a_missing_socket(scheme: str) -> None:
-    place = f"{scheme}://127.0.0.1:{free_port()}"
+def test_a_port_where_nobody_listens_never_looks_like_a_missing_socket(
+    scheme: str, deaf_port: int
+) -> None:
+    place = f"{scheme}://127.0.0.1:{deaf_port}"
 
     assert kind_of(lambda: connect_and_verify(place, NOTHING)) is Kind.CONNECTION_FAILED
 
@@ -378,7 +383,7 @@ def test_a_stream_over_tls_can_be_closed_in_one_direction(
     trusting = {"DOCKER_CERT_PATH": client_folder(certificates, folder, "ca.pem")}
     with connect(place_of(made), ConnectOptions(environment=trusting)) as engine:
         stream = engine.containers.attach("c")
-        stream.settimeout(10)
+        stream.settimeout(60)
         stream.sendall(b"some input " * 10_000)
         stream.close_write()
         said = b""
@@ -397,7 +402,7 @@ def test_tls_can_be_read_without_waiting(
 
     def speak(connection: socket.socket, _: object) -> None:
         connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n")
-        gate.wait(10)
+        gate.wait(60)
         connection.sendall(b"x" * 50_000)
         connection.recv(10)
 
@@ -412,7 +417,7 @@ def test_tls_can_be_read_without_waiting(
             stream.recv()
         gate.set()
         said, parts = b"", 0
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(said) < 50_000 and time.monotonic() < deadline:
             select.select([stream], [], [], 0.1 if not stream.pending else 0)
             with suppress(BlockingIOError):
@@ -443,7 +448,7 @@ def test_what_arrived_before_input_ends_over_tls_is_not_lost(
         connect(place_of(made), ConnectOptions(environment=trusting)) as engine,
         engine.containers.attach("c") as stream,
     ):
-        stream.settimeout(10)
+        stream.settimeout(60)
         said = stream.recv(6)  # the rest is decrypted, or on its way
         stream.close_write()
         while data := stream.recv():

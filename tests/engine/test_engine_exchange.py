@@ -21,7 +21,7 @@ class Pair:
     def __init__(self) -> None:
         near, self.far = socket.socketpair()
         self.wire = Wire(near)
-        self.wire.allow(10)
+        self.wire.allow(60)
 
     def say(self, data: bytes, end: bool = True) -> None:
         def send() -> None:

@@ -29,7 +29,7 @@ SPEC = ExecSpec(("cmd",))
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.005)
@@ -52,21 +52,21 @@ class Command:
         connection.sendall(b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n")
         self.connection = connection
         self._started.set()
-        self._ended.wait(30)
+        self._ended.wait(60)
 
     def say(self, data: bytes) -> None:
-        self._started.wait(30)
+        assert self._started.wait(60)
         self.connection.sendall(data)
 
     def hear(self, size: int) -> bytes:
-        self._started.wait(30)
+        assert self._started.wait(60)
         heard = b""
         while len(heard) < size and (part := self.connection.recv(65536)):
             heard += part
         return heard
 
     def end(self) -> None:
-        self._started.wait(30)
+        assert self._started.wait(60)
         self.connection.shutdown(socket.SHUT_WR)
         self._ended.set()
 
@@ -106,7 +106,7 @@ class Joined(threading.Thread):
             self.status = error
 
     def done(self) -> int | ContainerError | None:
-        self.join(30)
+        self.join(60)
         assert not self.is_alive()
         return self.status
 
@@ -208,6 +208,14 @@ def test_a_lost_connection_is_told(podman: Both, command: Command, pipes: Pipes)
     assert isinstance(status, ContainerError) and status.kind is Kind.CONNECTION_FAILED
 
 
+def shown(person: int, size: int) -> bytes:
+    """So many bytes from a terminal, in however many pieces they come."""
+    seen = b""
+    while len(seen) < size:
+        seen += os.read(person, size - len(seen))
+    return seen
+
+
 def _readable(connection: socket.socket) -> bool:
     import select
 
@@ -241,7 +249,7 @@ def test_a_terminal_is_one_inside_too(
     os.write(person, b"\x03\r")  # keys go through as bytes: none of them is a signal here
     assert command.hear(2) == b"\x03\r"
     command.say(b"\x01raw\r\n")
-    assert os.read(person, 100) == b"\x01raw\r\n"
+    assert shown(person, 6) == b"\x01raw\r\n"
     command.end()
 
     assert joined.done() == 5
@@ -314,14 +322,14 @@ def test_a_change_of_size_is_passed_on(
     )
     until(lambda: command.sizes)
     command.say(b"ready")  # it is in its loop when this is out
-    assert os.read(person, 100) == b"ready"
+    assert shown(person, 5) == b"ready"
     for rows, columns in ((40, 100), (50, 120)):
         set_size(program, rows, columns)
         process.send_signal(signal.SIGWINCH)
         until(lambda: command.sizes[-1] == f"h={rows}&w={columns}")  # noqa: B023
     command.end()
 
-    assert process.wait(30) == 5
+    assert process.wait(60) == 5
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()

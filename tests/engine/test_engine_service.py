@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 
 
 def until(true: Callable[[], object], what: str = "it did not happen") -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -54,6 +54,15 @@ def processes_with(words: str) -> list[int]:
             if words in line:
                 found.append(int(name))
     return found
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no reason to kill what was told to end, or to miss that it died."""
+    monkeypatch.setattr("podbot.engine.leash.END_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.service.NOTICE_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.service.START_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.tunnel.START_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -162,8 +171,9 @@ def test_a_service_that_ends_between_look_and_call_is_started_again(
 
 
 def test_a_socket_that_refuses_while_the_service_runs_is_an_error(
-    find: Callable[..., Engine],
+    find: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("podbot.engine.service.NOTICE_SECONDS", 0.05)
     engine = find()
     engine.client._take_all()[0].close()
     os.unlink(engine.endpoint.path)
@@ -202,7 +212,8 @@ def test_a_service_that_ignores_being_told_is_killed(
 
     engine.close()
 
-    assert processes_with(engine.endpoint.path) == []
+    # Killed, and nobody's child any more: who buries it is not known, nor when.
+    until(lambda: not processes_with(engine.endpoint.path), "the service lives on")
 
 
 CHILD = """
@@ -231,16 +242,16 @@ def child(installed: dict[str, str], more: str) -> subprocess.Popen[str]:
 
 def test_a_service_ends_when_the_interpreter_does(installed: dict[str, str]) -> None:
     process = child(installed, "")
-    path = process.communicate(timeout=30)[0].strip()
+    path = process.communicate(timeout=120)[0].strip()
 
-    assert process.returncode == 0
-    assert path and processes_with(path) == []
+    assert process.returncode == 0 and path
+    until(lambda: not processes_with(path), "the service lives on")
     assert folders(installed) == []
 
 
 def test_a_service_ends_when_podbot_is_killed(installed: dict[str, str]) -> None:
     process = child(installed, "os.kill(os.getpid(), signal.SIGKILL)")
-    path = process.communicate(timeout=30)[0].strip()
+    path = process.communicate(timeout=120)[0].strip()
     assert process.returncode == -signal.SIGKILL
 
     until(lambda: not processes_with(path), "the service lives on")
@@ -386,14 +397,16 @@ def test_a_leashed_program_tells_what_it_printed(folder: Path) -> None:
 
 
 def test_everything_in_the_leashed_group_ends(folder: Path) -> None:
-    marked = f"sleep 98765{os.getpid()}"
-    script = f"({marked} & ); wait; exec {marked}"
+    seconds = f"98765{os.getpid()}"
+    # Put together by the shell, so that only the two programs have these words in a row.
+    script = f"set -- sleep; ($1 {seconds} & ); exec $1 {seconds}"
     program = Leashed(["sh", "-c", script], os.environ, str(folder / "log"))
-    until(lambda: len(processes_with(marked)) >= 2)
+    until(lambda: len(processes_with(f"sleep {seconds}")) == 2)
 
     program.end()
 
-    assert [pid for pid in processes_with(marked) if pid != program.pid] == []
+    # One of them is nobody's child: it was told to end, and is not waited for long.
+    until(lambda: not processes_with(f"sleep {seconds}"), "it lives on")
 
 
 # Tunnels
@@ -468,12 +481,12 @@ def test_a_tunnel_that_broke_is_made_again(
     ending.callback(standin.on_socket(folder / "far.sock").close)
     dialer = TunnelDialer(parse(f"ssh://box{folder}/far.sock"), ssh())
     ending.callback(dialer.close)
-    dialer.dial(10).close()
+    dialer.dial(60).close()
     (pid,) = (each for each in processes_with(f"{folder}/ssh") if _is_python(each))
     os.kill(pid, signal.SIGKILL)
     until(lambda: not dialer._running.alive)  # type: ignore[union-attr]
 
-    dialer.dial(10).close()
+    dialer.dial(60).close()
 
 
 def _is_python(pid: int) -> bool:
@@ -510,18 +523,18 @@ def test_a_fork_makes_a_tunnel_of_its_own(
     ending.callback(standin.on_socket(folder / "far.sock").close)
     dialer = TunnelDialer(parse(f"ssh://box{folder}/far.sock"), ssh())
     ending.callback(dialer.close)
-    dialer.dial(10).close()
+    dialer.dial(60).close()
     forked = os.fork()
     if forked == 0:
         try:
             dialer.close()  # the parent's: nothing happens
-            dialer.dial(10).close()
+            dialer.dial(60).close()
             dialer.close()
         finally:
             os._exit(0 if len(os.listdir(folder / "run")) == 1 else 1)
     assert os.waitpid(forked, 0)[1] == 0
 
-    dialer.dial(10).close()
+    dialer.dial(60).close()
 
 
 def test_no_word_of_an_endpoint_becomes_an_option_of_ssh() -> None:

@@ -305,7 +305,7 @@ def test_waiting_too_long_is_told_as_such(podman: Both) -> None:
 
     assert kind_of(lambda: engine.containers.wait("c", 0.05)) is Kind.TIMEOUT
     made.on(r"POST .*/wait", reply(NO_CONTAINER, 404))
-    assert kind_of(lambda: engine.containers.wait("c", 5)) is Kind.CONTAINER_NOT_FOUND
+    assert kind_of(lambda: engine.containers.wait("c", 60)) is Kind.CONTAINER_NOT_FOUND
 
 
 def test_containers_are_listed_by_label(either: Both) -> None:
@@ -598,7 +598,7 @@ def test_a_command_that_does_not_end_in_time_is_let_go_of(podman: Both) -> None:
 
     def start(connection: socket.socket, _: Asked) -> None:
         connection.sendall(b"HTTP/1.1 101 UPGRADED\r\n\r\n")
-        held.wait(10)
+        held.wait(60)
 
     exec_server(made, [], [ENDED])
     made.on(r"POST .*/exec/e1/start", start)

@@ -152,11 +152,11 @@ class Containers:
         """Remove what an engine goes on to make for whom was interrupted, or cut off."""
         deadline = time.monotonic() + TAKE_BACK_SECONDS
         with suppress(ContainerError):  # the engine is gone: `podbot gc` finds it
-            while time.monotonic() < deadline:
+            while True:
                 found = self.list({marks.MADE: token})
                 for each in found:
                     self.remove(each.id)
-                if found:
+                if found or time.monotonic() > deadline:
                     return
                 time.sleep(0.02)
 
