@@ -43,8 +43,10 @@ def emptied(place: Place) -> Place:
 
 # edit_file
 
-PIECES = st.sampled_from(["a", "b", "\n", "\r\n", "\r", "😀", "é", "\t", "ab", "needle", "\u2028"])
+PLAIN_PIECES = ["a", "b", "\n", "😀", "é", "\t", "ab", "needle", "\u2028"]
+PIECES = st.sampled_from([*PLAIN_PIECES, "\r\n", "\r"])
 TEXTS = st.lists(PIECES, max_size=12).map("".join)
+PLAIN_TEXTS = st.lists(st.sampled_from(PLAIN_PIECES), max_size=12).map("".join)
 NEEDLES = st.lists(PIECES, min_size=1, max_size=3).map("".join)
 
 
@@ -85,14 +87,17 @@ def test_edit_file_changes_the_match_and_nothing_else(
 
 
 @EXAMPLES
-@given(lines=st.lists(st.sampled_from(["a", "b", "", "😀"]), min_size=2), new=TEXTS)
+@given(
+    lines=st.lists(st.sampled_from(["a", "b", "", "😀", "c d"]), min_size=2, max_size=5),
+    new=PLAIN_TEXTS,
+)
 def test_edit_file_finds_shown_lines_in_a_file_with_crlf(
     place: Place, lines: list[str], new: str
 ) -> None:
     old = "\n".join(lines[:2])
     data = "\r\n".join(lines).encode()
     crlf = old.replace("\n", "\r\n").encode()
-    assume(places_of(crlf, data) == 1 and "\r" not in new)
+    assume(places_of(crlf, data) == 1)
     place.write("file", data)
     place.ok("edit_file", file_path="file", old_string=old, new_string=new)
     assert place.read("file") == data.replace(crlf, new.replace("\n", "\r\n").encode())
