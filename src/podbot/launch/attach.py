@@ -42,6 +42,8 @@ KILL_SECONDS = 5.0
 """How long a command that ran out of time may take to end by itself before it is killed."""
 LINGER_SECONDS = 0.1
 """How long a terminal must be silent after the command's end, if something still holds it."""
+MOST_IN_A_TERMINAL = 256 << 10
+"""More than a terminal holds: what comes after so much was written after the command's end."""
 LOOK_SECONDS = 0.25
 """How often to look whether the terminal is ours again, while it is not."""
 
@@ -317,24 +319,28 @@ class _Attached:
             if name != "terminal" and not out.ended
         }
         screen = self._outs.get("terminal")
+        most = 0 if screen is None else screen.moved + MOST_IN_A_TERMINAL
         progress = time.monotonic()
+        silent = False  # known only after a look: who was kept from looking has heard nothing
         while True:
             behind = any(
                 not self._outs[name].ended and self._outs[name].moved < goal
                 for name, goal in goals.items()
             )
-            silent = time.monotonic() - progress > LINGER_SECONDS
-            if not behind and (screen is None or screen.ended or silent):
+            if not behind and (screen is None or screen.ended or silent or screen.moved > most):
                 return
             # Who was told to end does not wait for a reader that is not reading.
             hurried = self._timed_out or self._told_to_end is not None or self._interrupts
             if hurried and silent:
                 return
             before = sum(out.moved for out in self._outs.values())
-            waits = behind and not hurried
+            slow = screen is not None and screen.held_up  # it is the reader who keeps us waiting
+            waits = (behind or slow) and not hurried
             self._watch.turn(None if waits else LINGER_SECONDS)
-            if sum(out.moved for out in self._outs.values()) != before:
-                progress = time.monotonic()
+            now = time.monotonic()
+            if waits or sum(out.moved for out in self._outs.values()) != before:
+                progress = now
+            silent = now - progress > LINGER_SECONDS
 
     # Signals
 

@@ -122,6 +122,11 @@ class Passing:
         """Bytes that are on their way, as far as we know."""
         return 0 if self.ended else len(self._held) + waiting(self._source.fd)
 
+    @property
+    def held_up(self) -> bool:
+        """Whether the target has yet to take what was read."""
+        return not self.ended and len(self._held) > 0
+
     def resume(self) -> None:
         """Wait for the source to have something, and for the target to go away."""
         self.paused = False
