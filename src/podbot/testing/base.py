@@ -8,19 +8,28 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 from typing import ClassVar, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from podbot.errors import FileError, Kind, SandboxError
 from podbot.sandbox import Sandbox
 
-SOON = 30.0
+SOON = 120.0
 """What takes longer than this hangs. Never a measure of speed."""
 
+PATIENCE = (0.5, 2.0, 8.0, 32.0, SOON)
+"""Limits on time, each tried where the one before was over too early on a busy machine."""
+
+LEISURELY = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+"""For random examples: no machine is too slow for them."""
+
 F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
 
 
 def needs_processes(test: F) -> F:
@@ -87,9 +96,48 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def out_of_time(run: Callable[[float], T], is_under_way: Callable[[], bool]) -> T:
+    """The result of a run whose limit on time was over only after it was well under way."""
+    for seconds in PATIENCE:
+        result = run(seconds)
+        if is_under_way():
+            return result
+    pytest.fail("it never got under way")
+
+
 @contextmanager
 def interrupted_after(seconds: float) -> Iterator[None]:
     """Ctrl-C in the main thread after a while."""
+    with _alarm_is_ctrl_c():
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def interrupted_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """Ctrl-C in the main thread once something is true, asked for in another thread."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def watch() -> None:
+        try:
+            eventually(condition)
+        finally:  # else the main thread would wait for ever
+            signal.pthread_kill(main, signal.SIGALRM)
+
+    with _alarm_is_ctrl_c(), ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        try:
+            yield
+        finally:
+            watching.result()
+
+
+@contextmanager
+def _alarm_is_ctrl_c() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         pytest.fail("Ctrl-C only reaches the main thread: run the suite there")
 
@@ -97,11 +145,9 @@ def interrupted_after(seconds: float) -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, strike)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
@@ -111,10 +157,18 @@ def beating(name: str) -> str:
 
 
 def beats(sandbox: Sandbox, name: str) -> bool:
-    """Whether such a loop still lives."""
+    """Whether such a loop, which was to be ended, still lives."""
     before = sandbox.stat(name).size
     time.sleep(0.3)
-    return sandbox.stat(name).size > before
+    # A beat that was under way when its loop was killed may still come.
+    return sandbox.stat(name).size > before + len("x\n")
+
+
+def next_beat(sandbox: Sandbox, name: str) -> None:
+    """Such a loop lives: wait until it shows."""
+    eventually(lambda: has_begun(sandbox, name))
+    before = sandbox.stat(name).size
+    eventually(lambda: sandbox.stat(name).size > before)
 
 
 def has_begun(sandbox: Sandbox, name: str) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from podbot.errors import Kind
 from podbot.sandbox import Limits, Sandbox
-from podbot.testing.base import Base, file_refused, needs_processes, refused
+from podbot.testing.base import LEISURELY, Base, file_refused, needs_processes, refused
 
 CONTENTS = {
     "empty": b"",
@@ -243,7 +243,7 @@ class FileTests(Base):
         pieces = st.lists(st.sampled_from([b"a", b"b", b"\r\n", b"\xff", "é".encode()]))
         text = pieces.map(b"".join)
 
-        @settings(max_examples=40, deadline=None, database=None)
+        @settings(LEISURELY, max_examples=40)
         @given(text, text.filter(bool), text)
         def check(before: bytes, old: bytes, new: bytes) -> None:
             sandbox.write("file", before)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from podbot.errors import Kind
-from podbot.sandbox import Limits, Policy, Sandbox
+from podbot.sandbox import Limits, Policy, PythonResult, Sandbox
 from podbot.testing.base import (
     SOON,
     Base,
@@ -18,8 +18,9 @@ from podbot.testing.base import (
     beats,
     eventually,
     has_begun,
-    interrupted_after,
+    interrupted_when,
     needs_processes,
+    out_of_time,
     refused,
 )
 
@@ -27,6 +28,7 @@ STUBBORN = """
 import time
 while True:
     try:
+        open('begun', 'w').close()
         while True: time.sleep(0.01)
     except KeyboardInterrupt:
         pass
@@ -145,16 +147,23 @@ class KernelTests(Base):
 
     @needs_processes
     def test_a_timeout_interrupts_and_variables_survive(self, sandbox: Sandbox) -> None:
-        sandbox.python("kept = 1")
-        result = sandbox.python("print('so far', flush=True)\nwhile True: pass", timeout=0.5)
+        def run(seconds: float) -> PythonResult:
+            sandbox.python("kept = 1")
+            code = "print('so far', flush=True)\nopen('said', 'w').close()\nwhile True: pass"
+            return sandbox.python(code, timeout=seconds)
+
+        result = out_of_time(run, lambda: sandbox.exists("said"))
         assert (result.timed_out, result.restarted, result.ok) == (True, False, False)
         assert result.stdout == "so far\n"
         assert sandbox.python("kept").value == "1"
 
     @needs_processes
     def test_code_that_will_not_stop_costs_the_kernel(self, sandbox: Sandbox) -> None:
-        sandbox.python("lost = 1")
-        result = sandbox.python(STUBBORN, timeout=0.3)
+        def run(seconds: float) -> PythonResult:
+            sandbox.python("lost = 1")
+            return sandbox.python(STUBBORN, timeout=seconds)
+
+        result = out_of_time(run, lambda: sandbox.exists("begun"))
         assert (result.timed_out, result.restarted) == (True, True)
         assert sandbox.python("'lost' in globals()").value == "False"
 
@@ -178,8 +187,8 @@ class KernelTests(Base):
     @needs_processes
     def test_ctrl_c_interrupts_the_code(self, sandbox: Sandbox) -> None:
         sandbox.python("kept = 1")
-        with pytest.raises(KeyboardInterrupt), interrupted_after(0.5):
-            sandbox.python("while True: pass")
+        with pytest.raises(KeyboardInterrupt), interrupted_when(lambda: sandbox.exists("begun")):
+            sandbox.python("open('begun', 'w').close()\nwhile True: pass")
         assert sandbox.python("kept", timeout=SOON).value == "1"
 
     @needs_processes

@@ -218,7 +218,7 @@ class LifetimeTests(Base):
     @needs_processes
     def test_two_of_them_know_nothing_of_each_other(self, sandbox: Sandbox) -> None:
         with self.open_sandbox() as other:
-            process = sandbox.spawn(["sleep", "60"])
+            process = sandbox.spawn(["sleep", "600"])
             sandbox.python("x = 1")
             assert other.processes() == []
             assert other.python("'x' in globals()").value == "False"

@@ -163,7 +163,7 @@ class ProcessTests(Base):
 
     @needs_processes
     def test_waiting_has_a_limit_when_asked(self, sandbox: Sandbox) -> None:
-        process = sandbox.spawn(["sleep", "60"])
+        process = sandbox.spawn(["sleep", "600"])
         with refused(Kind.TIMEOUT):
             process.wait(0.1)
         assert process.poll() is None
@@ -191,7 +191,7 @@ class ProcessTests(Base):
 
     @needs_processes
     def test_a_signal_that_is_none_is_refused(self, sandbox: Sandbox) -> None:
-        process = sandbox.spawn(["sleep", "60"])
+        process = sandbox.spawn(["sleep", "600"])
         with refused(Kind.INVALID):
             process.signal(12345)
         assert process.poll() is None
@@ -220,7 +220,7 @@ class ProcessTests(Base):
 
     @needs_processes
     def test_what_has_no_terminal_has_no_size(self, sandbox: Sandbox) -> None:
-        process = sandbox.spawn(["sleep", "60"])
+        process = sandbox.spawn(["sleep", "600"])
         with refused(Kind.INVALID):
             process.resize(10, 10)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from podbot.errors import Kind
 from podbot.sandbox import Sandbox
-from podbot.testing.base import Base, file_refused, refused
+from podbot.testing.base import LEISURELY, SOON, Base, file_refused, refused
 
 NAMES = ["a", "b", ".h", "a.py", "b.py", "ab.txt", "[a]", "a b"]
 PARTS = ["*", "**", "?", "*.py", "a*", "[ab]", "[!a]*", "?.py", ".*", "a", "b", "[[]a]", "**.py"]
@@ -114,7 +114,7 @@ class SearchTests(Base):
     def test_globs_agree_with_what_they_mean(self, sandbox: Sandbox) -> None:
         patterns = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4)
 
-        @settings(max_examples=30, deadline=None, database=None)
+        @settings(LEISURELY, max_examples=30)
         @given(trees(st.just(b"")), st.lists(patterns, min_size=1, max_size=6))
         def check(tree: Tree, several: list[list[str]]) -> None:
             plant(sandbox, tree)
@@ -246,7 +246,7 @@ class SearchTests(Base):
             ]
         )  # fmt: skip
 
-        @settings(max_examples=15, deadline=None, database=None)
+        @settings(LEISURELY, max_examples=15)
         @given(
             trees(content),
             st.lists(st.tuples(patterns, st.booleans()), min_size=1, max_size=4),
@@ -284,7 +284,7 @@ class SearchTests(Base):
         for number in range(36):
             sandbox.write(f"{number}", b"needle" + b"x" * 2_000_000 + b"\n")
         for pattern in ("needle", "(?=needle)n"):
-            found = sandbox.grep(pattern)
+            found = sandbox.grep(pattern, timeout=SOON)
             assert len(found.matches) == 36 or found.truncated
         assert sandbox.read("1", size=6) == b"needle"
 
