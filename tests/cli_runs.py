@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import select
 import subprocess
 import sys
@@ -22,12 +21,25 @@ from podbot.sandbox import OverlaySandbox, Policy
 from podbot.sandbox.overlay import layers
 
 PODBOT = [sys.executable, "-m", "podbot"]
+PATIENCE = 60.0
+
+# Makes the terminal the controlling one, so that Ctrl-C is a signal. In a program of its own: a
+# fork of the tests may not import anything, as another of their threads may be importing just then.
+LEADER = [
+    sys.executable, "-I", "-S", "-c",
+    "import fcntl, os, sys, termios\n"
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+    "os.execvp(sys.argv[1], sys.argv[1:])",
+]  # fmt: skip
 
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
     """A folder on a disk with a small project in ``project``, and layers and state of its own."""
-    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as name:
+    # A zygote may still be removing what was discarded: the two may meet, which does no harm.
+    with tempfile.TemporaryDirectory(
+        prefix="podbot-test-", dir="/var/tmp", ignore_cleanup_errors=True
+    ) as name:
         folder = Path(name).resolve()
         project = folder / "project"
         (project / "src").mkdir(parents=True)
@@ -41,7 +53,8 @@ def workplace() -> Iterator[Path]:
             patch.setenv("PODBOT_STATE", str(folder / "state"))
             patch.setenv("COLUMNS", "100")
             yield project
-        layers.remove(folder / "layers")
+        with contextlib.suppress(OSError):
+            layers.remove(folder / "layers")
 
 
 def ran(project: Path, script: str, name: str | None = None, hidden: str | None = None) -> str:
@@ -81,18 +94,17 @@ class Terminal:
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str] | None = None, **options: Any
     ) -> None:
-        self._near, far = pty.openpty()
+        self._near, far = os.openpty()
         self.shown = b""
         try:
             self.process = subprocess.Popen(
-                command,
+                [*LEADER, *command],
                 stdin=far,
                 stdout=options.get("stdout", far),
                 stderr=far,
                 env={**os.environ, **(env or {})},
                 cwd=options.get("cwd"),
                 start_new_session=True,
-                preexec_fn=_take_terminal,  # noqa: PLW1509 - one system call, in tests
             )
         finally:
             os.close(far)
@@ -102,7 +114,7 @@ class Terminal:
             self.process.kill()
             self.process.wait()
 
-    def until(self, text: str, seconds: float = 30) -> None:
+    def until(self, text: str, seconds: float = PATIENCE) -> None:
         """Wait until a text is shown that was not shown before."""
         deadline = time.monotonic() + seconds
         while text.encode() not in self.shown:
@@ -120,7 +132,7 @@ class Terminal:
             if self.process.poll() is not None and not self._pending():
                 break
         os.close(self._near)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE)
 
     def _pending(self) -> bool:
         return bool(select.select([self._near], [], [], 0)[0])
@@ -135,11 +147,3 @@ class Terminal:
             self.shown += chunk
             return bool(chunk)
         return True
-
-
-def _take_terminal() -> None:
-    """Make the terminal the controlling one, so that Ctrl-C is a signal."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -20,6 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is, and nothing about podbot.
+settings.register_profile("podbot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("podbot")
 
 # A skip's reason, and when it is right to skip for it. The match is handed to the condition.
 ALLOWED_SKIPS: tuple[tuple[str, Callable[[re.Match[str]], bool]], ...] = (
@@ -65,7 +70,7 @@ def layers_root() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(layers.ROOT_VARIABLE, str(folder))
         yield folder
-    for _ in range(50):
+    for _ in range(500):
         with suppress(OSError):  # a zygote may still be removing what was discarded
             layers.remove(folder)
         if not folder.exists():
@@ -79,7 +84,9 @@ def state_root() -> Iterator[Path]:
     from podbot.config import places
 
     with (
-        tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder,
+        tempfile.TemporaryDirectory(
+            prefix="podbot-state-", dir="/var/tmp", ignore_cleanup_errors=True
+        ) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv(places.STATE_VARIABLE, folder)

@@ -88,7 +88,8 @@ class Screen:
             left = deadline - time.monotonic()
             assert left > 0, (wanted, self.seen)
             if not self._look(min(left, 0.5)) and self.process.poll() is not None:
-                self._look(0)
+                while self._look(0):
+                    pass
                 assert wanted in self.seen[self._read_to :], (wanted, self.seen)
         end = self.seen.index(wanted, self._read_to) + len(wanted)
         part, self._read_to = self.seen[self._read_to : end], end
