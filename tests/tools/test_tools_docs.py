@@ -48,6 +48,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         file_tools.LINE_CHARACTERS,
         file_tools.SEARCH_SECONDS,
         file_tools.PATTERN_CHARACTERS,
+        file_tools.READ_LIMIT >> 20,
     )
     assert numbers["a command"] == shown(shell.COMMAND_CHARACTERS)
     assert numbers["its environment"] == shown(

@@ -80,7 +80,10 @@ def _shown(value: object) -> str:
 
 
 def as_json(value: object, depth: int = _DEPTH) -> Json:
-    """A value as JSON data: dataclasses become objects, sequences lists, the rest text."""
+    """A value as JSON data: dataclasses become objects, sequences lists, the rest text.
+
+    A dataclass that is no object to its readers, such as a path, has a method ``as_json``.
+    """
     if isinstance(value, enum.Enum):
         return as_json(value.value, depth)
     if value is None or isinstance(value, bool | int | str):
@@ -90,6 +93,9 @@ def as_json(value: object, depth: int = _DEPTH) -> Json:
     if depth == 0:
         return "..."
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        own = getattr(type(value), "as_json", None)
+        if own is not None:
+            return as_json(own(value), depth - 1)
         return {
             field.name: as_json(getattr(value, field.name), depth - 1)
             for field in dataclasses.fields(value)

@@ -73,6 +73,8 @@ MAX_HEAD = 4 * 1024 * 1024
 QUEUE_LIMIT = 8 * 1024 * 1024
 SPOOL_LIMIT = 64 * 1024 * 1024
 SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
+SEARCH_FILE_LIMIT = 64 * 1024 * 1024  # larger files are not searched
+SEARCH_GRACE = 2.0  # what a search whose time is up has for telling what it found
 NAMES_LIMIT = 8 * 1024 * 1024
 FEW_ENTRIES = 100
 LINGER_SECONDS = 0.1
@@ -2037,12 +2039,15 @@ def walk(fd: int) -> Iterator[Entry]:
 
 
 def search_file(expression: re.Pattern[str], fd: int, path: str, finds: Finds) -> None:
-    """Look through one file, unless it is binary."""
+    """Look through one file, unless it is binary or too large."""
+    if os.fstat(fd).st_size > SEARCH_FILE_LIMIT:
+        finds.skipped += 1
+        return
     with os.fdopen(os.dup(fd), "rb") as file:
         head = file.read(BINARY_PROBE)
         if b"\0" in head:
             return
-        data = head + file.read()
+        data = head + file.read(SEARCH_FILE_LIMIT)  # it may be growing
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -2199,7 +2204,10 @@ class _Translator:
 RG_FLAGS = (
     "--no-config", "--no-messages", "--hidden", "--no-ignore", "--text", "--encoding=none",
     "--null", "--line-number", "--no-heading", "--with-filename", "--color=never",
+    f"--max-filesize={SEARCH_FILE_LIMIT}",
 )  # fmt: skip
+# What rg says of a file that it leaves out for its size.
+RG_LEFT_OUT = re.compile(rb": [0-9]+ bytes$", re.MULTILINE)
 PLAIN_GLOB = re.compile(r"[A-Za-z0-9_./*-]+\Z")
 
 
@@ -2214,71 +2222,91 @@ class Ripgrep:
         self._folder = folder_fd
         self._pattern, self._check = translated
         self._sorted = False
+        self._ends: float = time.monotonic() + request["timeout"]
         self._begin()
 
     def _begin(self) -> None:
         request = self._request
         argv = [self._rg, *RG_FLAGS]
         glob = request["glob"]
-        if glob and PLAIN_GLOB.match(glob) and ".." not in glob:
-            argv.append("--glob=/" + glob.lstrip("/"))
+        self._narrowed = bool(glob and PLAIN_GLOB.match(glob) and ".." not in glob)
+        # It tells of files that it leaves out only so; with a glob it would tell of every file.
+        argv.append("--glob=/" + glob.lstrip("/") if self._narrowed else "--debug")
         if self._sorted:
             argv.append("--sort=path")
         argv += ["--regexp=" + self._pattern, "./"]
         inner = {
             "id": request["id"],
             "max_output": SEARCH_OUTPUT_LIMIT,
-            "timeout": request["timeout"],
+            "timeout": self._remaining(),
         }
         Searching(self._guest, inner, argv, self._folder, self)
 
     def done(self, job: Searching, status: int) -> None:
         """rg ended: answer, or look again in another way."""
         guest, request = self._guest, self._request
-        if job.timed_out or job.cancelled:
+        rows = parse_rg(job.out.text(), complete=not (job.out.lost or job.timed_out))
+        if job.cancelled or (job.timed_out and not rows):
             self._close()
             guest.refuse(request, "timeout", "the search took longer than its time limit")
             return
         code, _ = exit_of(status)
-        if job.out.lost and not self._sorted:
+        if job.out.lost and not self._sorted and not job.timed_out:
             self._sorted = True  # too much to sort here: let rg bring it in order, and cut
             self._begin()
             return
-        if code not in (0, 1, 2) or (code == 2 and not job.out.size):
+        if not job.timed_out and (code not in (0, 1, 2) or (code == 2 and not job.out.size)):
             # It would not have this pattern after all, or could not start.
-            guest.in_worker(request, lambda: search_python(self._folder, request))
+            search_by_worker(guest, self._folder, dict(request, timeout=self._remaining()))
             self._close()
             return
-        rows = parse_rg(job.out.text(), complete=not job.out.lost)
-        cut = job.out.lost > 0
-        if self._check == "all" or (
+        found = _Rows(rows, job.out.lost > 0, job.timed_out)
+        found.verify = self._check == "all" or (
             self._check == "wide" and any(not row[2].isascii() for row in rows)
-        ):
+        )
+        found.count = not job.timed_out and (
+            self._narrowed or RG_LEFT_OUT.search(job.err.text()) is not None
+        )
+        if found.verify or found.count:
             folder = os.dup(self._folder)
-            guest.in_worker(request, lambda: self._verified(folder, rows, cut))
+            late = dict(request, timeout=self._remaining())
+            guest.in_worker(late, lambda: self._ranked(folder, found))
             os.close(folder)
         else:
-            head, payload = self._ranked(self._folder, rows, cut)
+            head, payload = self._ranked(self._folder, found)
             guest.answer(dict(head, id=request["id"]), payload)
         self._close()
 
-    def _verified(self, folder: int, rows: list[Row], cut: bool) -> Answer:
-        expression = compile_search(self._request)
-        kept = [
-            row
-            for row in rows
-            if (self._check == "wide" and row[2].isascii())
-            or expression.search(row[2].decode("utf-8", "surrogateescape"))
-        ]
-        return self._ranked(folder, kept, cut)
+    def _remaining(self) -> float:
+        return max(self._ends - time.monotonic(), SEARCH_GRACE)
 
-    def _ranked(self, folder: int, rows: list[Row], cut: bool) -> Answer:
+    def _ranked(self, folder: int, found: _Rows) -> Answer:
+        rows = found.rows
+        if found.verify:
+            search = compile_search(self._request).search
+            rows = [
+                row
+                for row in rows
+                if (self._check == "wide" and row[2].isascii())
+                or search(row[2].decode("utf-8", "surrogateescape"))
+            ]
         finds = rank(folder, rows, self._request)
-        finds.cut = finds.cut or cut
+        finds.cut = finds.cut or found.cut
+        finds.timed_out = found.timed_out
+        if found.count:
+            finds.skipped = count_large(folder, self._request)
         return finds.answer()
 
     def _close(self) -> None:
         os.close(self._folder)
+
+
+class _Rows:
+    """What rg found, and what is left to do with it."""
+
+    def __init__(self, rows: list[Row], cut: bool, timed_out: bool) -> None:
+        self.rows, self.cut, self.timed_out = rows, cut, timed_out
+        self.verify = self.count = False
 
 
 class Searching(Exec):
@@ -2328,7 +2356,8 @@ class Finds:
     def __init__(self, most: int) -> None:
         self._most, self._room = most, SEARCH_OUTPUT_LIMIT
         self._rows: list[Found] = []
-        self.cut = False
+        self.cut = self.timed_out = False
+        self.skipped = 0
 
     def add(self, path: str, number: int, line: str) -> bool:
         """Take in a match; False when there is no room for it."""
@@ -2341,7 +2370,10 @@ class Finds:
 
     def answer(self) -> Answer:
         """As a reply."""
-        return {"truncated": self.cut}, json.dumps(self._rows).encode("ascii")
+        if self.timed_out and not self._rows:
+            raise Refused("timeout", "the search took longer than its time limit")
+        head: Head = {"truncated": self.cut, "timed_out": self.timed_out, "skipped": self.skipped}
+        return head, json.dumps(self._rows).encode("ascii")
 
 
 def rank(folder: int, rows: list[Row], request: Head) -> Finds:
@@ -2382,14 +2414,53 @@ def compile_search(request: Head) -> re.Pattern[str]:
     return re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
 
 
+def count_large(folder: int, request: Head) -> int:
+    """How many files of a folder are too large to be searched."""
+    narrow = Glob(request["glob"]) if request["glob"] else None
+    return sum(
+        stat.S_ISREG(facts.st_mode)
+        and facts.st_size > SEARCH_FILE_LIMIT
+        and (narrow is None or narrow.matches(name))
+        for name, facts, _ in walk(folder)
+    )
+
+
+class _TimeUp(Exception):
+    """The time of a search is up."""
+
+
+def search_by_worker(guest: Guest, fd: int, request: Head) -> None:
+    """Have Python search, in a worker that stops by itself when the time is up."""
+    late = dict(request, timeout=request["timeout"] + SEARCH_GRACE)
+    guest.in_worker(late, lambda: search_python(fd, request))
+
+
 def search_python(fd: int, request: Head) -> Answer:
     """The search by Python alone: a folder or one file. Runs in a worker."""
-    expression = compile_search(request)
     finds = Finds(request["max_matches"])
+
+    def ring(*_: object) -> NoReturn:
+        raise _TimeUp  # even out of the middle of a match: `re` looks for signals as it goes
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, request["timeout"])
+    try:
+        try:
+            search_all(fd, request, finds)
+        finally:
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    except _TimeUp:
+        finds.timed_out = True
+    return finds.answer()
+
+
+def search_all(fd: int, request: Head, finds: Finds) -> None:
+    """Look through a file, or through all in a folder."""
+    expression = compile_search(request)
     path = request["path"]
     if stat.S_ISREG(os.fstat(fd).st_mode):
         search_file(expression, fd, path, finds)
-        return finds.answer()
+        return
     narrow = Glob(request["glob"]) if request["glob"] else None
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     for name, facts, parent in walk(fd):
@@ -2405,7 +2476,6 @@ def search_python(fd: int, request: Head) -> Answer:
             os.close(file)
         if finds.cut:
             break
-    return finds.answer()
 
 
 # --- Requests
@@ -2917,7 +2987,7 @@ class Guest:
             except Refused:
                 pass  # rg cannot be started here: Python does it
         try:
-            self.in_worker(head, lambda: search_python(fd, head))
+            search_by_worker(self, fd, head)
         finally:
             os.close(fd)
 

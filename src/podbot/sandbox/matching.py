@@ -1,7 +1,8 @@
 """Finding lines by a regular expression, for backends without a guest.
 
 Patterns come from a model. A regular expression can run for ever and cannot be interrupted inside
-a process, so it runs in a short-lived child that is killed when its time is up.
+a process, so it runs in a short-lived child that is killed when its time is up. It is told a little
+before, and tells then what it has found.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from podbot.errors import Kind, SandboxError
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """Bytes of matching lines after which a search counts as cut."""
+GRACE = 2.0
+"""Seconds in which a search whose time is up tells what it found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +31,54 @@ class LineSearch:
     timeout: float
 
 
+@dataclass(frozen=True, slots=True)
+class LinesFound:
+    """Matching lines as (index of the file, line number, line), and whether that is all."""
+
+    lines: list[tuple[int, int, str]]
+    cut: bool
+    timed_out: bool
+
+
 # What the child runs: one line of JSON, then the files' bytes one after another.
 _PROGRAM = r"""
-import json, re, resource, sys
+import json, re, resource, signal, sys
+class TimeUp(Exception):
+    pass
+def ring(*_):
+    raise TimeUp
+signal.signal(signal.SIGALRM, ring)
 ask = json.loads(sys.stdin.buffer.readline())
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-resource.setrlimit(resource.RLIMIT_CPU, (int(ask["timeout"]) + 2,) * 2)
+resource.setrlimit(resource.RLIMIT_CPU, (int(ask["timeout"]) + 4,) * 2)
 search = re.compile(ask["pattern"], re.IGNORECASE if ask["ignore_case"] else 0).search
-found, room, cut = [], ask["output"], False
-for index, size in enumerate(ask["sizes"]):
-    data = sys.stdin.buffer.read(size)
-    if cut or b"\0" in data[:8192]:
-        continue
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines, 1):
-        text = line.decode("utf-8", "surrogateescape")
-        if search(text):
-            room -= len(line)
-            if len(found) == ask["max_matches"] or room < 0:
-                cut = True
-                break
-            found.append((index, number, text[:-1] if text.endswith("\r") else text))
-json.dump([found, cut], sys.stdout)
+found, room, cut, late = [], ask["output"], False, False
+def look():
+    global room, cut
+    for index, size in enumerate(ask["sizes"]):
+        data = sys.stdin.buffer.read(size)
+        if cut or b"\0" in data[:8192]:
+            continue
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, 1):
+            text = line.decode("utf-8", "surrogateescape")
+            if search(text):
+                room -= len(line)
+                if len(found) == ask["max_matches"] or room < 0:
+                    cut = True
+                    break
+                found.append((index, number, text[:-1] if text.endswith("\r") else text))
+try:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, ask["timeout"])
+        look()
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+except TimeUp:
+    late = True
+json.dump([found, cut, late], sys.stdout)
 """
 
 
@@ -59,8 +86,8 @@ def search_lines(
     search: LineSearch,
     files: Sequence[bytes],
     started: Callable[[subprocess.Popen[bytes]], None] = lambda _: None,
-) -> tuple[list[tuple[int, int, str]], bool]:
-    """Matching lines as (index of the file, line number, line), and whether there were more.
+) -> LinesFound:
+    """The lines that match. Raises kind ``timeout`` if the time was up before there was one.
 
     ``started`` is told of the child, so that another thread may kill it.
     """
@@ -84,13 +111,9 @@ def search_lines(
     ) as child:
         started(child)
         try:
-            output, _ = child.communicate(feed, timeout=search.timeout)
+            output, _ = child.communicate(feed, timeout=search.timeout + GRACE)
         except subprocess.TimeoutExpired:
-            raise SandboxError(
-                f"the search took longer than {search.timeout} s",
-                kind=Kind.TIMEOUT,
-                remedy="use a simpler pattern, narrow it by path= or glob=, or raise timeout=",
-            ) from None
+            raise _timed_out(search) from None
         finally:
             child.kill()
     if child.returncode != 0:
@@ -99,5 +122,15 @@ def search_lines(
             kind=Kind.LIMIT,
             remedy="use a simpler pattern, or narrow it by path= or glob=",
         )
-    found, cut = json.loads(output)
-    return [(index, number, line) for index, number, line in found], cut
+    found, cut, late = json.loads(output)
+    if late and not found:
+        raise _timed_out(search)
+    return LinesFound([(index, number, line) for index, number, line in found], cut, late)
+
+
+def _timed_out(search: LineSearch) -> SandboxError:
+    return SandboxError(
+        f"the search took longer than {search.timeout} s",
+        kind=Kind.TIMEOUT,
+        remedy="use a simpler pattern, narrow it by path= or glob=, or raise timeout=",
+    )

@@ -31,6 +31,7 @@ from podbot.sandbox.memory_tree import (
     refuse,
     walk,
 )
+from podbot.sandbox.ops import READ_LIMIT
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import Guarantee
@@ -219,14 +220,16 @@ class MemoryChannel:
             args.number("max_matches"),
             args.seconds("timeout"),
         )
+        fitting = [(name, data) for name, data in found if len(data) <= READ_LIMIT]
         try:
-            matches, cut = search_lines(search, [data for _, data in found], self._searching)
+            lines = search_lines(search, [data for _, data in fitting], self._searching)
         except SandboxError:
             if self._closed:
                 raise closed_error() from None
             raise
-        rows = [[found[index][0], number, line] for index, number, line in matches]
-        return _rows(rows, truncated=cut)
+        rows = [[fitting[index][0], number, line] for index, number, line in lines.lines]
+        skipped = len(found) - len(fitting)
+        return _rows(rows, truncated=lines.cut, timed_out=lines.timed_out, skipped=skipped)
 
     def _searching(self, child: subprocess.Popen[bytes]) -> None:
         with self._lock:

@@ -105,9 +105,14 @@ def is_native(word: object) -> bool:
 
 def seconds(timeout: float | None, limits: Limits) -> float | None:
     """The timeout in force: the call's own, else the limit's."""
-    if timeout is None:
-        return limits.wall_time
-    if not math.isfinite(timeout) or timeout <= 0:
+    return limits.wall_time if timeout is None else positive_seconds(timeout)
+
+
+def positive_seconds(timeout: float) -> float:
+    """A timeout that makes sense."""
+    given: object = timeout  # callers need not be typed
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not number or not math.isfinite(timeout) or timeout <= 0:
         raise SandboxError(
             f"timeout={timeout!r} is not a positive number of seconds", kind=Kind.INVALID
         )
@@ -528,6 +533,7 @@ class Search:
 
 def grep(search: Search) -> Op[GrepResult]:
     """Lines that match a Python regular expression."""
+    timeout = positive_seconds(search.timeout)
     try:
         re.compile(search.pattern)
     except (re.error, RecursionError, OverflowError) as error:
@@ -541,9 +547,9 @@ def grep(search: Search) -> Op[GrepResult]:
         {
             "pattern": search.pattern, "path": path_text(search.path), "glob": search.glob,
             "ignore_case": search.ignore_case, "max_matches": search.max_matches,
-            "timeout": search.timeout,
+            "timeout": timeout,
         },
-        patience=search.timeout + GRACE,
+        patience=timeout + GRACE,
         cancel=True,
     )  # fmt: skip
     matches = []
@@ -556,7 +562,10 @@ def grep(search: Search) -> Op[GrepResult]:
         matches.append(GrepMatch(name, number, line))
     if len(matches) > search.max_matches:
         raise wire.broken("more matches than asked for")
-    return GrepResult(tuple(matches), truncated=reply.fields.flag("truncated"))
+    fields = reply.fields
+    late = fields.flag("timed_out")
+    skipped = fields.optional_number("skipped") or 0
+    return GrepResult(tuple(matches), fields.flag("truncated") or late, late, skipped)
 
 
 def move(source: str, destination: str, overwrite: bool) -> Op[None]:

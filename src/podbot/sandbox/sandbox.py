@@ -214,8 +214,9 @@ class Sandbox:
 
         Hidden files are searched and ignore files are not honoured; files with a NUL byte in
         their first 8 KiB are skipped as binary. ``glob`` narrows to files whose path below
-        ``path`` matches, as in `glob`. Raises kinds ``bad_pattern``, ``timeout`` (a runaway
-        pattern) and ``not_found``.
+        ``path`` matches, as in `glob`. Files of more than 64 MiB are skipped, and the result says
+        how many. When the time is up, it has what was found so far, and says so. Raises kinds
+        ``bad_pattern``, ``timeout`` (nothing was found in time) and ``not_found``.
         """
         return self._run(
             ops.grep(

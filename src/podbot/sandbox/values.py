@@ -120,10 +120,16 @@ class GrepMatch:
 
 @dataclass(frozen=True, slots=True)
 class GrepResult:
-    """Matches in order of path and line. ``truncated`` says that there were more."""
+    """Matches in order of path and line.
+
+    ``truncated`` says that there were more, or may be: with ``timed_out`` the time was up before
+    all was searched. ``skipped`` counts files that were not searched, being larger than 64 MiB.
+    """
 
     matches: tuple[GrepMatch, ...]
     truncated: bool = False
+    timed_out: bool = False
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

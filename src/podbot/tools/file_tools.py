@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.prompt.result import ToolResult
 from podbot.sandbox.channel import visible
+from podbot.sandbox.ops import READ_LIMIT
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import FileInfo as Entry
 from podbot.tools.evaluation import cut
@@ -167,9 +168,17 @@ class FileTools:
             for match in found.matches
         )
         message = f"{_counted(len(matches), 'line', 'lines')} for {_quoted(params.pattern)}."
-        if found.truncated:
+        if found.timed_out:
+            message += (
+                " The time was up before all was searched: narrow the search by path or glob."
+            )
+        elif found.truncated:
             message += " There are more: narrow the search by path, glob or pattern."
-        return ToolResult(message, GrepResult(matches, found.truncated))
+        if found.skipped:
+            skipped = _counted(found.skipped, "file was", "files were")
+            message += f" {skipped} not searched, being larger than {READ_LIMIT >> 20} MiB."
+        result = GrepResult(matches, found.truncated, found.timed_out, found.skipped)
+        return ToolResult(message, result)
 
     def rm(self, params: RemoveParams, *, context: ToolContext) -> ToolResult[DeleteEntry]:
         """Remove a file, a link or a folder."""

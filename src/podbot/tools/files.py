@@ -144,10 +144,16 @@ class GrepMatch:
 
 @dataclass(frozen=True, slots=True)
 class GrepResult:
-    """Matches by path and line. ``truncated`` says that there were more."""
+    """Matches by path and line.
+
+    ``truncated`` says that there were more, or may be: with ``timed_out`` the time was up before
+    all was searched. ``skipped`` counts files that are too large to be searched.
+    """
 
     matches: tuple[GrepMatch, ...]
     truncated: bool = False
+    timed_out: bool = False
+    skipped: int = 0
 
     def render(self) -> str:
         """For a model, as grep itself prints them."""

@@ -29,6 +29,10 @@ class VfsPath:
         """As a sandbox takes it: relative to the workspace."""
         return "/".join(self.segments) or "."
 
+    def as_json(self) -> str:
+        """As programs read it in a result, and as tools take it: ``src/app.py``."""
+        return str(self)
+
     @property
     def is_root(self) -> bool:
         """Whether this is the workspace itself."""

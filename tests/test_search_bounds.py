@@ -1,0 +1,169 @@
+"""What bounds a search: files that are too large, and time that runs out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import podbot.sandbox
+from podbot.errors import Kind, SandboxError
+from podbot.prompt import Prompt
+from podbot.runtime.events import InProcessEventBus
+from podbot.runtime.session import Session
+from podbot.sandbox import MemorySandbox, Sandbox, guest, interpreter
+from podbot.sandbox.ops import READ_LIMIT
+from podbot.tools import GrepResult, UnsafeLocalSandboxConfig, UnsafeLocalSandboxSection
+
+BY_RG, BY_PYTHON = "needle", "(?=needle)n"
+RUNAWAY = "needle|^(?=(a+)+$)x"
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with podbot.sandbox.open("local") as sandbox:
+        sandbox.write("a.txt", "needle\n")
+        sandbox.write("z/z.txt", "one\nneedle\n")
+        yield sandbox
+
+
+def grow(sandbox: Sandbox, name: str, size: int) -> None:
+    """Make a file of holes."""
+    path = Path(sandbox.workdir, name)
+    path.touch()
+    os.truncate(path, size)
+
+
+def found(sandbox: Sandbox, pattern: str, **options: object) -> list[str]:
+    result = sandbox.grep(pattern, **options)  # type: ignore[arg-type]  # a path, a glob, a time
+    assert not result.timed_out
+    return [match.path for match in result.matches]
+
+
+@pytest.mark.parametrize("pattern", [BY_RG, BY_PYTHON])
+def test_a_huge_file_does_not_cost_the_matches_of_the_others(
+    sandbox: Sandbox, pattern: str
+) -> None:
+    grow(sandbox, "b.bin", 1 << 40)
+    grow(sandbox, "z/big.txt", 1 << 40)
+
+    assert found(sandbox, pattern) == ["a.txt", "z/z.txt"]
+    assert sandbox.grep(pattern).skipped == 2
+    # Those that a glob leaves out were not skipped.
+    assert sandbox.grep(pattern, glob="**/*.txt").skipped == 1
+    assert sandbox.grep(pattern, glob="**/[a-y]*.txt").skipped == 1
+    assert sandbox.grep(pattern, glob="*.txt").skipped == 0
+    assert sandbox.grep(pattern, "z").skipped == 1
+    alone = sandbox.grep(pattern, "b.bin")
+    assert (alone.matches, alone.skipped, alone.truncated) == ((), 1, False)
+
+
+@pytest.mark.parametrize("pattern", [BY_RG, BY_PYTHON])
+def test_the_largest_file_that_is_searched_has_64_mib(sandbox: Sandbox, pattern: str) -> None:
+    assert guest.SEARCH_FILE_LIMIT == READ_LIMIT == 64 << 20
+    text = "needle\n" + "x" * 9_000  # so that the holes do not make it binary
+    sandbox.write("b.txt", text)
+    grow(sandbox, "b.txt", READ_LIMIT)
+    assert "b.txt" in found(sandbox, pattern)
+    grow(sandbox, "b.txt", READ_LIMIT + 1)
+    assert "b.txt" not in found(sandbox, pattern)
+
+
+def test_memory_skips_what_a_guest_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podbot.sandbox.memory.READ_LIMIT", 100)
+    files = {"a": "needle\n", "b": "needle\n" * 15, "c": "needle\n"}
+    with MemorySandbox(files=files) as sandbox:
+        assert found(sandbox, "needle") == ["a", "c"]
+        assert sandbox.grep("needle").skipped == 1
+
+
+@pytest.mark.parametrize("backend", ["memory", "local"])
+def test_when_time_runs_out_there_is_what_was_found_so_far(backend: str) -> None:
+    with podbot.sandbox.open(backend) as sandbox:
+        sandbox.write("a", "needle\n")
+        sandbox.write("b", "a" * 60 + "b\n")
+        sandbox.write("c", "needle\n")
+
+        late = sandbox.grep(RUNAWAY, timeout=1.0)
+        assert [match.path for match in late.matches] == ["a"]
+        assert late.timed_out
+        assert late.truncated
+
+        with pytest.raises(SandboxError) as raised:
+            sandbox.grep(RUNAWAY, glob="b", timeout=0.5)
+        assert raised.value.kind is Kind.TIMEOUT
+        assert found(sandbox, "needle") == ["a", "c"]  # it goes on
+
+
+def fake_rg(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Have a script in the place of rg: it shall be slow, and rg is not."""
+    program = folder / "rg"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(interpreter, "ripgrep", lambda: str(program))
+
+
+@pytest.mark.parametrize("pattern", ["needle", r"\bneedle\b"])
+def test_what_rg_found_until_its_time_ran_out_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    rows = r"printf './z.txt\0002:needle\n./a.txt\0001:needle\n./b.txt\0001:nee'"
+    fake_rg(tmp_path, monkeypatch, f"{rows}; exec sleep 60.5")
+    with podbot.sandbox.open("local") as sandbox:
+        late = sandbox.grep(pattern, timeout=1.0)
+    assert [(match.path, match.line_number) for match in late.matches] == [
+        ("a.txt", 1),
+        ("z.txt", 2),
+    ]
+    assert late.timed_out
+    assert late.truncated
+
+
+def test_a_search_by_rg_that_found_nothing_in_time_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_rg(tmp_path, monkeypatch, "exec sleep 60.6")
+    with podbot.sandbox.open("local") as sandbox, pytest.raises(SandboxError) as raised:
+        sandbox.grep("needle", timeout=0.5)
+    assert raised.value.kind is Kind.TIMEOUT
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf"), None, "5", True])
+@pytest.mark.parametrize("backend", ["memory", "local"])
+def test_a_time_that_makes_no_sense_is_refused_before_anything_is_searched(
+    backend: str, timeout: float
+) -> None:
+    with podbot.sandbox.open(backend) as sandbox:
+        with pytest.raises(SandboxError) as raised:
+            sandbox.grep("x", timeout=timeout)
+        assert raised.value.kind is Kind.INVALID
+        assert repr(timeout) in raised.value.message
+
+
+def test_the_tool_says_what_was_skipped_and_that_time_ran_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podbot.tools.file_tools.SEARCH_SECONDS", 1.0)
+    section = UnsafeLocalSandboxSection(
+        session=Session(bus=InProcessEventBus()),
+        config=UnsafeLocalSandboxConfig(workspace_root=tmp_path),
+    )
+    with Prompt(ns="a", key="b", sections=[section]) as prompt:
+        sandbox = section.open()
+        grow(sandbox, "big", 1 << 40)
+        sandbox.write("a", "needle\n")
+        done = prompt.call("grep", {"pattern": "needle"})
+        assert isinstance(done.value, GrepResult)
+        assert done.value.skipped == 1
+        assert "1 file was not searched, being larger than 64 MiB" in done.message
+
+        grow(sandbox, "large", 1 << 40)
+        sandbox.write("b", "a" * 60 + "b\n")
+        late = prompt.call("grep", {"pattern": RUNAWAY})
+        assert isinstance(late.value, GrepResult)
+        assert (late.success, late.value.timed_out) == (True, True)
+        assert "The time was up before all was searched" in late.message
+        assert "There are more" not in late.message
+        assert [str(match.path) for match in late.value.matches] == ["a"]
