@@ -10,11 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from podbot.cli import gc, main
+from podbot.errors import ContainerError, Kind
+from podbot.launch import containers
 from podbot.sandbox import OverlaySandbox
 from podbot.sandbox.overlay import cgroups, layers
 
@@ -31,11 +34,25 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture(autouse=True)
 def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A layer root for one test alone, for `podbot gc` looks at all of it."""
+    """A layer root for one test alone, for `podbot gc` looks at all of it.
+
+    The machine's control groups and containers are those of others too, who may leave something
+    behind any moment: here there are none.
+    """
+
+    def connect(_: object) -> None:
+        raise ContainerError("none here", kind=Kind.NO_ENGINE)
+
     folder = Path(tempfile.mkdtemp(prefix="podbot-test-", dir="/var/tmp"))
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(folder))
+    monkeypatch.setattr(cgroups, "hierarchy", lambda: cgroups.Hierarchy(0, {}))
+    monkeypatch.setattr(containers, "connect", connect)
     yield folder
-    layers.remove(folder)
+    deadline = time.monotonic() + 60
+    while folder.exists() and time.monotonic() < deadline:
+        with suppress(OSError):  # a zygote may still be removing what was discarded
+            layers.remove(folder)
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -51,7 +68,7 @@ def killed_sandbox(target: Path, *writes: str) -> str:
     assert done.returncode == -signal.SIGKILL
     name = done.stdout.strip()
     layer = next(layer for layer in layers.found() if layer.id == name)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while layer.live:  # the zygote needs a moment to notice
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -123,6 +123,6 @@ print("done")
 def test_a_guest_rehearses_and_moves_by_copying(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN, str(tmp_path)],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("done\n", "")

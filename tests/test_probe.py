@@ -150,6 +150,7 @@ def test_an_engine_is_found_where_its_socket_answers(
         server = threading.Thread(target=answer_one_ping)
         server.start()
         monkeypatch.setenv("CONTAINER_HOST", f"unix://{path}")
+        monkeypatch.setattr(probing, "PING_SECONDS", 60.0)
         engine = by_name(probe())["container engine"]
         server.join()
     assert (engine.state, engine.detail) == ("found", f"answers at {path}")

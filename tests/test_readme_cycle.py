@@ -48,7 +48,7 @@ def test_the_cycle_of_the_readme_is_real(monkeypatch: pytest.MonkeyPatch) -> Non
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=60,
+                timeout=300,
                 check=False,
             )
             assert ID.sub("ID", done.stdout.decode().strip("\n")) == ID.sub("ID", expected), command

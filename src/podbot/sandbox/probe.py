@@ -28,6 +28,7 @@ State = Literal["found", "missing", "limited"]
 MACHINES = ("x86_64", "aarch64")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 HELPER_SECONDS = 20
+PING_SECONDS = 2.0
 TRYOUT = str(Path(__file__).with_name("tryout.py"))
 
 
@@ -374,7 +375,7 @@ def _engine_sockets() -> list[str]:
 def _answers(path: str) -> bool:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(2)
+            connection.settimeout(PING_SECONDS)
             connection.connect(path)
             connection.sendall(b"GET /_ping HTTP/1.0\r\nHost: podbot\r\n\r\n")
             return b" 200 " in connection.recv(64)
