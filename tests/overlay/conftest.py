@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from inside import PYTHON, fill, new_folder, until
+from inside import PYTHON, fill, new_folder, removed, until
 
 from podbot.sandbox import Policy
 from podbot.sandbox.overlay import layers
@@ -20,13 +19,7 @@ def own_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = new_folder()
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(folder))
     yield folder
-
-    def removed() -> bool:
-        with suppress(OSError):  # a zygote may still be removing what was discarded
-            layers.remove(folder)
-        return not folder.exists()
-
-    assert until(removed)
+    assert until(lambda: removed(folder))
 
 
 @pytest.fixture
@@ -34,7 +27,7 @@ def folder() -> Iterator[Path]:
     """An empty folder that is on a disk and outside of /tmp."""
     path = new_folder()
     yield path
-    layers.remove(path)
+    assert until(lambda: removed(path))  # it may hold layers
 
 
 @pytest.fixture

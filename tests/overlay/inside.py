@@ -9,11 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from podbot.sandbox import Sandbox
+from podbot.sandbox.overlay import layers
 
 # The real one: a link in a virtual environment below /tmp does not exist inside. Coverage knows
 # only the link, and measures where that does exist.
@@ -78,7 +79,7 @@ def fill(target: Path) -> Path:
     return target
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether it becomes true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -86,6 +87,13 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def removed(folder: Path) -> bool:
+    """Whether nothing is left of a folder; a zygote may be removing what is in it, too."""
+    with suppress(OSError):
+        layers.remove(folder)
+    return not folder.exists()
 
 
 def manifest(folder: Path) -> dict[str, tuple[object, ...]]:

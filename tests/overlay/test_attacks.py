@@ -355,4 +355,7 @@ def test_raw_sockets_are_refused(shared: OverlaySandbox) -> None:
 tell([attempt(socket.socket, family, socket.SOCK_RAW, 1)
       for family in (socket.AF_INET, socket.AF_INET6)])
 """
-    assert set(inside(shared, code)) == {"EPERM"}
+    found = inside(shared, code)
+
+    assert found[0] == "EPERM"
+    assert found[1] in ("EPERM", "EAFNOSUPPORT")  # a host may be without version 6

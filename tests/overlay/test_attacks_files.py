@@ -176,7 +176,7 @@ def test_a_working_folder_that_went_away_is_an_error_not_the_hosts_folder(target
         sandbox.remove("src", recursive=True)
         process.write("go\n")
         process.close_stdin()
-        process.wait(10)
+        process.wait(60)
         with pytest.raises(SandboxError) as caught:
             sandbox.exec(["pwd"], cwd="src")
 

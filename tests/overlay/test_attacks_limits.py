@@ -13,9 +13,12 @@ from inside import PRELUDE, PYTHON, inside, shell, until
 
 from podbot.errors import SandboxError
 from podbot.sandbox import Limits
+from podbot.sandbox.overlay import watcher
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 MIB = 1024 * 1024
+HANGS = 60
+"""Seconds. Whatever takes longer waits for something that it should have killed."""
 
 
 def promised(sandbox: OverlaySandbox, name: str) -> None:
@@ -53,7 +56,7 @@ def test_a_fork_bomb_is_contained(target: Path, limit: int) -> None:
                 sandbox.spawn(["sleep", "100"])
         assert caught.value.kind == "out_of_processes"
         started = time.monotonic()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < HANGS
 
     with OverlaySandbox(target, limits=Limits(pids=limit), discard=True) as sandbox:
         assert sandbox.exec(["true"]).ok
@@ -65,7 +68,7 @@ def test_a_fork_bomb_that_never_stops_dies_with_the_sandbox(target: Path) -> Non
         sandbox.spawn(["sh", "-c", "bomb() { bomb | bomb & }; bomb; while :; do bomb; done"])
         time.sleep(0.5)
         started = time.monotonic()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < HANGS
 
 
 def test_threads_count_as_processes(target: Path) -> None:
@@ -179,16 +182,29 @@ while True:
 def test_nothing_can_be_hidden_from_the_disk_limit(target: Path, code: str) -> None:
     with OverlaySandbox(target, limits=Limits(disk=4 * MIB), discard=True) as sandbox:
         with pytest.raises(SandboxError) as caught:
-            inside(sandbox, code, str(target), timeout=20)
+            inside(sandbox, code, str(target))
         assert caught.value.kind == "disk_limit"
 
 
-def test_looking_at_the_disk_leaves_modes_as_they_are(target: Path) -> None:
+def test_looking_at_the_disk_leaves_modes_as_they_are(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    usage = watcher.usage
+
+    def noted(path: Path, enough: int) -> int:
+        found = usage(path, enough)
+        looks.append(found)
+        return found
+
+    monkeypatch.setattr(watcher, "usage", noted)
     with OverlaySandbox(target, limits=Limits(disk=4 * MIB), discard=True) as sandbox:
         shell(sandbox, "mkdir -p odd/in; touch odd/in/x; chmod 200 odd/in; chmod 444 odd")
-        time.sleep(1.5)
-        assert (sandbox.layer.upper(0) / "odd").stat().st_mode & 0o7777 == 0o444
-        assert sandbox.stat("odd").mode & 0o7777 == 0o444
+        before = len(looks)
+        assert until(lambda: len(looks) > before + 1)
+        # The next look may have begun, and lifts them for a moment.
+        assert until(lambda: (sandbox.layer.upper(0) / "odd").stat().st_mode & 0o7777 == 0o444)
+        assert until(lambda: sandbox.stat("odd").mode & 0o7777 == 0o444)
 
 
 def test_a_flood_of_output_is_cut(target: Path) -> None:
@@ -284,5 +300,5 @@ def test_a_sandbox_cannot_slow_its_own_end(target: Path) -> None:
         for _ in range(20):
             sandbox.spawn(["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 1; done"])
         started = time.monotonic()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < HANGS
     assert not os.path.exists(sandbox.layer.path)

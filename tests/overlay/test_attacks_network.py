@@ -24,6 +24,9 @@ def connect(family, kind, address):
 """
 
 
+TUNNELS = ("sit", "tunl", "ip6tnl", "gre", "erspan", "ip_vti", "ip6_vti", "ip6gre")
+
+
 @contextmanager
 def listening(family: int, address: object) -> Iterator[socket.socket]:
     """A server of the host."""
@@ -53,7 +56,8 @@ with open("/proc/net/route") as file:
 """,
     )
 
-    assert [name for name in names if not name.startswith(("sit", "tunl", "ip6tnl"))] == ["lo"]
+    # Some kernels put the ends of tunnels that nobody made into each new network.
+    assert [name for name in names if not name.startswith(TUNNELS)] == ["lo"]
     assert routes == []
 
 
@@ -87,7 +91,7 @@ except socket.gaierror as error:
     found = "no answer"
 tell(found)
 """
-    assert inside(shared, code, timeout=30) == "no answer"
+    assert inside(shared, code) == "no answer"
 
 
 def test_nobody_can_be_pinged(shared: OverlaySandbox) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from inside import fill, inside, new_folder, shell
+from inside import fill, inside, new_folder, removed, shell, until
 
 from podbot.errors import SandboxError
 from podbot.sandbox import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
@@ -210,7 +210,7 @@ def test_other_sandboxes_layers_cannot_be_seen_outside_of_private_folders(
             assert shell(one, script) == ""
             assert shell(two, script) == ""
     finally:
-        layers.remove(root)
+        assert until(lambda: removed(root))
         layers.remove(home)
 
 
@@ -235,7 +235,7 @@ def test_no_process_inside_carries_the_hosts_variables(
     monkeypatch.setenv("GITHUB_TOKEN", SECRET)
 
     with OverlaySandbox(target, discard=True) as sandbox:
-        sandbox.spawn(["sleep", "10"])
+        sandbox.spawn(["sleep", "600"])
         assert SECRET not in shell(sandbox, "cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'")
 
 

@@ -56,7 +56,7 @@ def outcome(**options):
         found = {"kind": error.kind, "remedy": error.remedy, "message": error.message}
     found["left"] = []
     if os.path.isdir(root):
-        for _ in range(100):
+        for _ in range(1200):
             found["left"] = sorted(set(os.listdir(root)) - {"templates"})
             if not found["left"]:
                 break

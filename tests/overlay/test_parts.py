@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import socket
 import time
@@ -262,7 +263,8 @@ def test_a_layer_folder_that_is_not_ours_is_refused(
 def test_a_layer_folder_open_to_others_is_refused_and_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(tmp_path / "open"))
     with pytest.raises(LaunchError) as caught:
         layers.root()
@@ -306,6 +308,7 @@ def test_a_layer_that_is_gone_is_neither_live_nor_full(own_layers: Path) -> None
 
 def test_a_zygote_that_cannot_start_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "command", lambda *_: ["/nonexistent/python"])
+    gc.collect()  # what earlier tests left must not go in between
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(FileNotFoundError):  # the launcher names it for the caller
         owner.ZygoteOwner()
