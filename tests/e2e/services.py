@@ -21,7 +21,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import pytest
 import set_up
+
+from podbot.engine.leash import listens
 
 ROOT_KINDS = ("rootful", "docker", "runsc")
 USER_KINDS = ("rootless",)
@@ -32,8 +35,18 @@ KINDS_VARIABLE = "PODBOT_E2E_KINDS"
 
 KEPT_RUNS = 10
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds that a service may take to answer, on a machine that is busy."""
+
+CLI_SECONDS = 600.0
+"""Seconds that a command of an engine's may take: an import of an image is one."""
+
+refused: dict[str, str] = {}
+"""Engines that run no container on this machine, podbot or not, and what they said instead."""
+
+
+class Unable(Exception):
+    """This machine does not run containers with this engine; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,8 @@ class Service:
         program = "docker" if self.is_docker else "podman"
         done = subprocess.run(
             [program, *words],
-            env=dict(self.environment), capture_output=True, text=True, check=False, timeout=120,
+            env=dict(self.environment), capture_output=True, text=True, check=False,
+            timeout=CLI_SECONDS,
         )  # fmt: skip
         if check and done.returncode:
             raise AssertionError(f"{program} {' '.join(words)}: {done.stderr}")
@@ -106,11 +120,13 @@ def served() -> tuple[str, ...]:
 
 @contextmanager
 def start(kind: str, *, alone: bool = False) -> Iterator[Service]:
-    """An engine of this kind until the block ends.
+    """An engine of this kind until the block ends; `Unable` if it runs no container here.
 
     ``alone``: one that has no container but those made here, for tests that deal with all there
     are (Podman only); it has the same images.
     """
+    if kind in refused:
+        raise Unable(refused[kind])
     folder = set_up.place()
     if not (folder / "podman" / "storage.conf").exists():
         raise RuntimeError(
@@ -118,11 +134,35 @@ def start(kind: str, *, alone: bool = False) -> Iterator[Service]:
             "  remedy: make test-e2e, or python tests/e2e/set_up.py prepare"
         )
     with tempfile.TemporaryDirectory(prefix="podbot-e2e-") as private, ExitStack() as stack:
-        if kind == "docker":
-            yield stack.enter_context(_docker(kind, folder, Path(private)))
-        else:
-            settings = stack.enter_context(_storage_alone(folder)) if alone else {}
-            yield stack.enter_context(_podman(kind, folder, Path(private), settings))
+        try:
+            if kind == "docker":
+                service = stack.enter_context(_docker(kind, folder, Path(private)))
+            else:
+                settings = stack.enter_context(_storage_alone(folder)) if alone else {}
+                service = stack.enter_context(_podman(kind, folder, Path(private), settings))
+            _try_out(service)
+        except Unable as error:
+            refused[kind] = str(error)
+            raise
+        yield service
+
+
+@contextmanager
+def start_or_skip(kind: str, *, alone: bool = False) -> Iterator[Service]:
+    """An engine; a test that needs one this machine does not run is skipped, with the reason."""
+    try:
+        with start(kind, alone=alone) as service:
+            yield service
+    except Unable as error:
+        pytest.skip(f"{kind} runs no container on this machine: {error}")
+
+
+def _try_out(service: Service) -> None:
+    """See that the engine, by its own command and without podbot, runs a container at all."""
+    try:
+        service.cli("run", "--rm", "--network=none", service.image, "true")
+    except AssertionError as error:
+        raise Unable(" ".join(str(error).split())[-300:]) from None
 
 
 @contextmanager
@@ -145,7 +185,7 @@ def _storage_alone(folder: Path) -> Iterator[dict[str, str]]:
             # Removes what an ordinary user could not: files of the ids in its containers.
             subprocess.run(
                 ["podman", "system", "reset", "--force"],
-                env=environment, capture_output=True, check=False, timeout=120,
+                env=environment, capture_output=True, check=False, timeout=CLI_SECONDS,
             )  # fmt: skip
             if set_up.is_root():
                 # Podman leaves its storage mounted on itself, for good.
@@ -189,6 +229,7 @@ def _docker(kind: str, folder: Path, private: Path) -> Iterator[Service]:
         # No bridge: it would change the machine's firewall. Tests of the network use Podman.
         "--bridge=none", "--iptables=false", "--ip6tables=false",
     ]  # fmt: skip
+    (folder / "docker").mkdir(exist_ok=True)
     with (folder / "docker" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # its data folder serves one daemon at a time
         with _process(command, environment, kind) as (process, logs):
@@ -200,10 +241,13 @@ def _docker(kind: str, folder: Path, private: Path) -> Iterator[Service]:
 
 def _import_for_docker(service: Service, folder: Path) -> None:
     base = set_up.base_name()
-    if not service.cli("images", "--quiet", base).strip():
-        service.cli("import", str(set_up.rootfs(folder)), base)
-    for name in (set_up.IMAGE, set_up.DEFAULT_IMAGE):
-        service.cli("tag", base, name)
+    try:
+        if not service.cli("images", "--quiet", base).strip():
+            service.cli("import", str(set_up.rootfs(folder)), base)
+        for name in (set_up.IMAGE, set_up.DEFAULT_IMAGE):
+            service.cli("tag", base, name)
+    except AssertionError as error:
+        raise Unable(" ".join(str(error).split())[-300:]) from None
 
 
 @contextmanager
@@ -214,7 +258,7 @@ def _process(
     log = logs() / f"{kind}-{uuid.uuid4().hex[:4]}.log"
     program = shutil.which(command[0], path=environment["PATH"])
     if program is None:
-        raise RuntimeError(f"{command[0]} is missing\n  remedy: make test-e2e, as root")
+        raise Unable(f"{command[0]} is not installed")
     with log.open("wb") as out:
         process = subprocess.Popen(
             [program, *command[1:]],
@@ -233,8 +277,8 @@ def _process(
 
 def _await_socket(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not socket.exists():
+    while not listens(str(socket)):  # a socket has its name a moment before it can be used
         if process.poll() is not None or time.monotonic() > deadline:
-            told = log.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"the service did not come up; the end of {log}:\n{told}")
+            told = " ".join(log.read_text(errors="replace").split())[-300:]
+            raise Unable(f"the service did not come up: {told}")
         time.sleep(0.02)

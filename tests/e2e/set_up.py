@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -40,7 +40,10 @@ PLACE_VARIABLE = "PODBOT_E2E"
 
 SCRIPT = "tests/e2e/set_up.py"
 USER = "podbot-e2e"
-PASSED_ON = ("PODBOT_CI", "PODBOT_E2E_KINDS", "http_proxy", "https_proxy", "no_proxy")
+PASSED_ON = ("PODBOT_CI", "PODBOT_E2E_KINDS")
+# How this machine reaches what is downloaded: beginnings and ends of variables' names.
+WAYS_OUT = ("PIP_", "SSL_CERT_", "NPM_CONFIG_", "NODE_EXTRA_CA_CERTS")
+PROXIES = ("_PROXY", "_CA_BUNDLE")
 IMAGE = "localhost/podbot-e2e:latest"
 """The image of the tests: Debian with Python and git."""
 
@@ -62,8 +65,14 @@ PACKAGES = {
     "make": "make",
     "/etc/containers/policy.json": "golang-github-containers-common",
 }
+OPTIONAL = ("runsc",)
+"""What not every release of Debian has; the tests that need it skip, and say so."""
+
 DOCKER_PACKAGES = ("docker.io", "containerd", "tini")
 """Unpacked beside the tests' other things: installing it would start a daemon on the machine."""
+
+DOWNLOAD_PAUSES = (5, 20)
+"""Seconds to wait before what needs the network is tried again."""
 
 RUNTIMES = ("runc", "runsc")
 ROOTLESS_NEEDS = ("podman", "runc", "newuidmap", "catatonit")
@@ -114,9 +123,11 @@ def main(words: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        prepare()
         if words[0] == "prepare":
+            make_ready()
+            import_the_image()
             return 0
+        prepare()
         return run("e2e" if words[0] == "run" else "e2e and podman", words[1:])
     except (CannotSetUp, PodbotError) as problem:
         print(f"tests/e2e/set_up.py: {problem}", file=sys.stderr)
@@ -147,18 +158,35 @@ def say(text: str) -> None:
 
 
 def prepare() -> None:
-    """Everything that the tests need before they start."""
+    """Everything that the tests need before they start.
+
+    An engine that does not take the image runs no container either: its tests skip, and say why.
+    """
+    make_ready()
+    with without("the image"):
+        import_the_image()
+
+
+def make_ready() -> None:
+    """Everything but the image."""
     folder = place()
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with locked(folder):
         if is_root():
             install_packages()
-            unpack_docker(folder)
-            # The ordinary user bootstraps the image for both: it must work without privileges.
+            with without("Docker"):
+                unpack_docker(folder)
+            # The ordinary user bootstraps the image for both: it should work without privileges.
             prepare_user()
         else:
             demand_programs()
         write_settings(folder)
+
+
+def import_the_image() -> None:
+    """Have this user's Podman know the image that the tests run in."""
+    folder = place()
+    with locked(folder):
         import_image(podman_environment(folder), rootfs(folder))
 
 
@@ -185,18 +213,60 @@ def install_packages() -> None:
     missing = [package for program, package in PACKAGES.items() if not there(program)]
     if not python_has_venv():
         missing.append("python3-venv")
-    if not missing:
+    optional = [package for package in missing if package in OPTIONAL]
+    missing = [package for package in missing if package not in OPTIONAL]
+    if not missing and not optional:
         return
     if shutil.which("apt-get") is None:
         raise CannotSetUp(
             f"missing: {', '.join(missing)} (as Debian calls them), and there is no apt-get here\n"
             "  remedy: install them with this system's own package manager"
         )
-    say(f"installing {' '.join(missing)}")
+    say(f"installing {' '.join(missing + optional)}")
+    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends"]
+    apt(["apt-get", "update", "-q"])
+    if missing:
+        apt([*install, *missing])
+    for package in optional:
+        with without(package):
+            apt([*install, package])
+
+
+def apt(command: Sequence[str], folder: Path | None = None) -> None:
+    """Have apt do something; once more, with fresh lists, if it could not."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing]
-    for command in (["apt-get", "update", "-q"], install):
-        subprocess.run(command, env=environment, stdout=sys.stderr, check=True)
+
+    def do() -> None:
+        subprocess.run(command, env=environment, cwd=folder, stdout=sys.stderr, check=True)
+
+    def refresh() -> None:
+        update = ["apt-get", "update", "-q"]
+        subprocess.run(update, env=environment, stdout=sys.stderr, check=False)
+
+    persistently(do, refresh)
+
+
+def persistently(do: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
+    """Do what needs the network; again if that fails, because networks do."""
+    for pause in DOWNLOAD_PAUSES:
+        try:
+            do()
+        except (subprocess.CalledProcessError, PodbotError) as error:
+            say(f"{error}; trying again in {pause} s")
+            time.sleep(pause)
+            between()
+        else:
+            return
+    do()
+
+
+@contextmanager
+def without(what: str) -> Iterator[None]:
+    """Go on if it cannot be had. The tests that need it find out, and skip with the reason."""
+    try:
+        yield
+    except (subprocess.CalledProcessError, PodbotError) as error:
+        say(f"going on without {what}: {error}")
 
 
 def python_has_venv() -> bool:
@@ -227,9 +297,8 @@ def unpack_docker(folder: Path) -> None:
     downloads = folder / "docker" / "packages"
     shutil.rmtree(downloads, ignore_errors=True)
     downloads.mkdir(parents=True)
-    command = ["apt-get", "download", "-q", *DOCKER_PACKAGES]
     # apt's own helper has no right to write here, and says so; it does it as root then.
-    subprocess.run(command, cwd=downloads, stdout=sys.stderr, check=True)
+    apt(["apt-get", "download", "-q", *DOCKER_PACKAGES], downloads)
     staged = folder / "docker" / "root.new"
     shutil.rmtree(staged, ignore_errors=True)
     for package in sorted(downloads.glob("*.deb")):
@@ -288,9 +357,10 @@ def base_name() -> str:
 def rootfs(folder: Path) -> Path:
     """A Debian root with Python and git as a tarball; made once, by podbot's own recipe."""
     root = wanted_root()
-    made = (user_folder(folder) if is_root() else folder) / "images" / f"{root.key}.tar"
-    if made.exists():
-        return made
+    made = folder / "images" / f"{root.key}.tar"
+    for place in (user_folder(folder) / "images" / made.name, made):
+        if place.exists():
+            return place
     if not there("mmdebstrap"):
         raise CannotSetUp("mmdebstrap is missing\n  remedy: sudo apt-get install mmdebstrap")
     say("bootstrapping an image from Debian packages, about a minute")
@@ -299,9 +369,13 @@ def rootfs(folder: Path) -> Path:
         old.unlink()
     staged = made.with_suffix(".new")
     began = time.monotonic()
-    with staged.open("wb") as out:
-        for piece in bootstrap(root, lambda _: None):
-            out.write(piece)
+
+    def make() -> None:
+        with staged.open("wb") as out:
+            for piece in bootstrap(root, lambda _: None):
+                out.write(piece)
+
+    persistently(make)
     staged.rename(made)
     say(f"bootstrapped in {time.monotonic() - began:.0f} s")
     return made
@@ -375,10 +449,15 @@ def prepare_user() -> None:
     os.chown(folder, *ids())
     tree = folder / "tree"
     copy_tree(tree)
-    make = ["make", "-s", "-C", tree, ".venv/.test", "PYTHON=/usr/bin/python3"]
-    for command in (make, [tree / ".venv/bin/python", SCRIPT, "prepare"]):
+
+    def do(*command: str | Path) -> None:
         become = ["runuser", "-u", USER, "--", *command]
         subprocess.run(become, env=user_environment(), cwd=tree, stdout=sys.stderr, check=True)
+
+    make = ["make", "-s", "-C", tree, ".venv/.test", "PYTHON=/usr/bin/python3"]
+    persistently(lambda: do(*make))
+    with without("rootless Podman"):
+        do(tree / ".venv/bin/python", SCRIPT, "prepare")
 
 
 def start_as_user(words: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -399,7 +478,16 @@ def user_environment() -> dict[str, str]:
         PLACE_VARIABLE: str(user_folder(place())),
     }  # fmt: skip
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return environment | passed
+    return environment | ways_out() | passed
+
+
+def ways_out() -> dict[str, str]:
+    """The variables that say how this machine reaches what is downloaded."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if name.upper().startswith(WAYS_OUT) or name.upper().endswith(PROXIES)
+    }
 
 
 def ordinary_user() -> Path:
@@ -410,7 +498,18 @@ def ordinary_user() -> Path:
         say(f"making the user {USER}")
         command = ["useradd", "--create-home", "--shell", "/bin/bash", USER]
         subprocess.run(command, check=True)
+        give_ids()
         return Path(pwd.getpwnam(USER).pw_dir)
+
+
+def give_ids() -> None:
+    """Ids for the user's containers, where making a user does not bring them."""
+    for kind in ("uid", "gid"):
+        table = Path(f"/etc/sub{kind}")
+        if not table.exists() or f"{USER}:" not in table.read_text():
+            table.touch()
+            command = ["usermod", f"--add-sub{kind}s", "2000000-2065535", USER]
+            subprocess.run(command, check=False)
 
 
 def ids() -> tuple[int, int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import set_up
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,15 +22,22 @@ def clone() -> Iterator[Path]:
     """What is committed, in an empty folder below a private one (a sandbox must still find it)."""
     with tempfile.TemporaryDirectory(prefix="podbot-e2e-") as folder:
         place = Path(folder) / "podbot"
-        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(place)], check=True)
+        # Whoever owns the checkout: git would not read another user's.
+        settings = Path(folder) / "gitconfig"
+        settings.write_text("[safe]\n\tdirectory = *\n")
+        subprocess.run(
+            ["git", "clone", "--quiet", str(ROOT), str(place)],
+            env={**os.environ, "GIT_CONFIG_GLOBAL": str(settings)}, check=True,
+        )  # fmt: skip
         yield place
 
 
 def make(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {"HOME": os.environ["HOME"], "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    environment |= set_up.ways_out()
     return subprocess.run(
         ["make", *arguments],
-        cwd=clone, env=environment, capture_output=True, text=True, check=False, timeout=300,
+        cwd=clone, env=environment, capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ class TestPodman(CommandToolBehaviour):
             """)
         done = subprocess.run(
             [sys.executable, "-c", program, self.service.image],
-            capture_output=True, text=True, timeout=120, check=True,
+            capture_output=True, text=True, timeout=300, check=True,
         )  # fmt: skip
         assert done.stdout.strip()
         assert done.stdout.strip() not in self.service.containers()
