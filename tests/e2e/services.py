@@ -133,7 +133,9 @@ def start(kind: str, *, alone: bool = False) -> Iterator[Service]:
             "this machine is not ready for the end-to-end tests\n"
             "  remedy: make test-e2e, or python tests/e2e/set_up.py prepare"
         )
-    with tempfile.TemporaryDirectory(prefix="podbot-e2e-") as private, ExitStack() as stack:
+    # What an engine that had to be killed leaves mounted in it is no test's failure.
+    place = tempfile.TemporaryDirectory(prefix="podbot-e2e-", ignore_cleanup_errors=True)
+    with place as private, ExitStack() as stack:
         try:
             if kind == "docker":
                 service = stack.enter_context(_docker(kind, folder, Path(private)))
@@ -168,7 +170,9 @@ def _try_out(service: Service) -> None:
 @contextmanager
 def _storage_alone(folder: Path) -> Iterator[dict[str, str]]:
     """Storage without any container, and with the usual image."""
-    with tempfile.TemporaryDirectory(prefix="podbot-e2e-", dir="/var/tmp") as name:
+    with tempfile.TemporaryDirectory(
+        prefix="podbot-e2e-", dir="/var/tmp", ignore_cleanup_errors=True
+    ) as name:
         place = Path(name)
         text = set_up.STORAGE_CONF.replace("{place}/podman", str(place))
         if set_up.is_root():
@@ -179,7 +183,10 @@ def _storage_alone(folder: Path) -> Iterator[dict[str, str]]:
         try:
             if not set_up.is_root():
                 # Borrowed images would be copied for each container, with other owners of files.
-                set_up.import_image(environment, set_up.rootfs(folder))
+                try:
+                    set_up.import_image(environment, set_up.rootfs(folder))
+                except subprocess.CalledProcessError as error:
+                    raise Unable(str(error)) from None
             yield settings
         finally:
             # Removes what an ordinary user could not: files of the ids in its containers.
@@ -270,7 +277,7 @@ def _process(
     finally:
         process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
+            process.wait(60)
         process.kill()
         process.wait()
 
