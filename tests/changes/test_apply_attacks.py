@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from test_apply import layer_of
-from trees import look, nothing_left_in, worked_on
+from trees import a_moment_after, look, nothing_left_in, worked_on
 
 from podbot.changes import journal
 from podbot.changes.apply import OnConflict, apply
@@ -214,6 +214,7 @@ def become_folder(path: Path) -> None:
 
 
 def be_rewritten(path: Path) -> None:
+    a_moment_after(path)
     facts = os.stat(path)
     path.write_text("THEIRS\n"[-facts.st_size :])
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))

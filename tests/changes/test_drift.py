@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_capture import changes_of, write
+from trees import a_moment_after
 
 from podbot.changes import drift
 from podbot.changes.capture import capture
@@ -153,6 +154,7 @@ def test_what_podbot_itself_wrote_is_no_drift(target: Path, changes: ChangeSet) 
     drift.remember(changes.layer_id, {f"{target}/file": state.identity, f"{target}/gone": None})
 
     assert found(again(changes)) == {}
+    a_moment_after(target / "file")
     write(target / "file", "and then the user\n")
     assert found(again(changes)) == {"file": "changed"}
 

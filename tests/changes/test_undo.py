@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from trees import look, nothing_left_in, worked_on
+from trees import a_moment_after, look, nothing_left_in, worked_on
 
 from podbot.changes import journal
 from podbot.changes.apply import Applied, apply
@@ -96,6 +96,7 @@ def test_undo_works_when_the_layer_is_gone(
 
 def rewrite(path: Path, text: str) -> None:
     """Change a file without a trace in its size or time."""
+    a_moment_after(path)
     facts = os.stat(path)
     path.write_text(text)
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))

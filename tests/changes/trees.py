@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,20 @@ def plant(target: Path, edits: list[Edit]) -> None:
     """Make the same edits on the host."""
     argv = [sys.executable, "-I", "-S", "-c", EDIT + "edit(json.load(sys.stdin))"]
     subprocess.run(argv, cwd=target, input=json.dumps(edits), text=True, check=True)
+
+
+CLOCK_REALTIME_COARSE = 5
+
+
+def a_moment_after(path: Path) -> None:
+    """Wait until the kernel would stamp a file with a later time than it did this one.
+
+    Many kernels stamp with the time of the last tick, so two changes in one tick look like one.
+    No person is that quick; a test is.
+    """
+    stamped = os.lstat(path).st_ctime_ns
+    while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= stamped:
+        time.sleep(0.001)
 
 
 def nothing_left_in(folder: Path) -> bool:
