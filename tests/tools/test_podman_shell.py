@@ -322,6 +322,31 @@ def test_a_call_that_began_before_the_section_was_closed_starts_nothing(
     assert containers == []
 
 
+def test_a_container_that_was_being_started_when_the_section_was_closed_runs_nothing(
+    session: Session, containers: list[PlainContainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(session)
+    closing = threading.Thread(target=shell.section.close)
+    over = threading.Event()
+    real_stop, real_init = podman._Shell.stop, PlainContainer.__init__
+
+    def stop(self: podman._Shell) -> None:
+        over.set()
+        real_stop(self)
+
+    def started(self: PlainContainer, *arguments: Any, **options: Any) -> None:
+        real_init(self, *arguments, **options)
+        closing.start()
+        assert over.wait(DEADLINE)
+
+    monkeypatch.setattr(podman._Shell, "stop", stop)
+    monkeypatch.setattr(PlainContainer, "__init__", started)
+    result = shell.call("exec", command="touch ran; sleep 600", timeout_seconds=600)
+    closing.join(DEADLINE)
+    assert not result.success and "this section is closed" in result.message
+    assert [container.closed for container in containers] == [True]
+
+
 def test_cancelling_kills_the_command(session: Session, containers: list[PlainContainer]) -> None:
     shell = Shell(session)
     cancellation = Cancellation()

@@ -268,6 +268,8 @@ class _Shell:
                 privileged=settings.privileged,
                 policy=Policy(environment=settings.environment, pass_environment=()),
             )
+            if self._over:  # closed meanwhile, by one who did not see it and waits for this turn
+                raise _closed()
             if settings.timeout is not None:
                 self._uptime = threading.Timer(
                     settings.timeout.total_seconds(), self._expire, (sandbox,)
