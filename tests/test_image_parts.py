@@ -246,7 +246,8 @@ def test_a_bootstrap_that_fails_says_why_and_what_to_do(
         list(bootstrap(DebianRoot(()), lambda _: None))
 
     assert caught.value.kind is Kind.BUILD_FAILED
-    assert "ended with 3" in caught.value.message and complaint in caught.value.message
+    told = complaint.removeprefix("E: ")
+    assert "ended with 3" in caught.value.message and told in caught.value.message
     assert caught.value.remedy is not None and remedy in caught.value.remedy
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from podbot.cli.ps import ENGINE
 from podbot.cli.run_options import PODBOT_FAILED
-from podbot.errors import PodbotError
+from podbot.errors import Kind, PodbotError
 
 ABOUT = """\
 Run a command in a container that podbot made and that runs. It is joined to your
@@ -27,11 +27,14 @@ examples:
   podbot exec NAME --detach -- make            only its exit code counts
   podbot exec NAME --env TERM --user 0 -- id
 
-exit codes: the command's own; 125 podbot or the engine failed; 126 the command cannot be
-executed; 127 there is no such command.
+exit codes: the command's own; 125 podbot or the engine failed, or there is no such folder
+to start in; 126 the command cannot be executed; 127 there is no such command.
 
 The command runs beside what the container is for, with the container's rights and
 limits. If podbot is killed or interrupted, it goes on inside."""
+
+STATUSES = {Kind.COMMAND_NOT_FOUND: 127, Kind.COMMAND_NOT_EXECUTABLE: 126}
+"""As a shell has it, for a command that was not started."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return api.exec(request, engine=arguments.engine)
     except PodbotError as error:
-        return _failed(str(error))
+        return _failed(str(error), STATUSES.get(error.kind, PODBOT_FAILED))
 
 
 def _take_late_options(arguments: argparse.Namespace) -> list[str]:
@@ -114,8 +117,8 @@ def _environment(words: list[str]) -> dict[str, str]:
     return found
 
 
-def _failed(text: str) -> int:
+def _failed(text: str, status: int = PODBOT_FAILED) -> int:
     from podbot.cli import look
 
     print(f"podbot exec: {look.message(text)}", file=sys.stderr)
-    return PODBOT_FAILED
+    return status

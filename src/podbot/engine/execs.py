@@ -106,9 +106,18 @@ class Execs:
             raise replies.nonsense("it made an exec without an id")
         return found
 
-    def start(self, exec_id: str, *, tty: bool = False) -> Hijacked:
-        """Start it, joined to its streams. Without a terminal, what comes is in `Frames`."""
-        body = {"Detach": False, "Tty": tty}
+    def start(
+        self, exec_id: str, *, tty: bool = False, size: tuple[int, int] | None = None
+    ) -> Hijacked:
+        """Start it, joined to its streams. Without a terminal, what comes is in `Frames`.
+
+        ``size``: how many rows and columns its terminal has from the start. Docker before 23
+        heeds it not; `resize` does there, a moment later.
+        """
+        body: dict[str, object] = {"Detach": False, "Tty": tty}
+        if size is not None:
+            # Podman's words, and Docker's.
+            body |= {"h": size[0], "w": size[1], "ConsoleSize": list(size)}
         call = Call("POST", self._path(exec_id, "start"), self._purpose("start"), json=body)
         return self._engine.client.hijack(call)
 
@@ -154,19 +163,26 @@ class Execs:
             pause = min(pause * 1.5, LONGEST_LOOK)
 
     def run_detached(self, container: str, spec: ExecSpec, seconds: float | None = None) -> int:
-        """Run a command without the caller's streams and wait for it; gives its exit status."""
+        """Run a command without the caller's streams and wait for it; gives its exit status.
+
+        Kinds of `refusals.error` if Podman did not start it; Docker refuses the call.
+        """
         if not self._engine.facts.is_podman:
             exec_id = self.create(container, spec, attached=False)
             self.start_detached(exec_id)
             return self.wait(exec_id, seconds)
         # Podman notes the end of a detached command minutes later. So its output is read and
         # thrown away, which ends with it; its input is empty either way.
-        from podbot.engine import joining
+        from podbot.engine import joining, refusals
 
         exec_id = self.create(container, replace(spec, tty=False, stdin=False))
+        kept = joining.Kept(refusals.HELD)
         with self.start(exec_id) as stream:
-            joining.collect(stream, None, joining.Kept(0), seconds)
-        return self.wait(exec_id, NOTED_SECONDS)
+            joining.collect(stream, None, kept, seconds)
+        status = self.wait(exec_id, NOTED_SECONDS)
+        if status in refusals.STATUSES and refusals.is_refusal(kept.stderr):
+            raise refusals.error(kept.stderr.decode("utf-8", "replace"), container, spec)
+        return status
 
     def run(
         self, container: str, spec: ExecSpec, *, stdin: bytes = b"", seconds: float | None = None

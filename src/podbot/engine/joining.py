@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from podbot.engine import refusals
 from podbot.engine.exchange import CHUNK
 from podbot.engine.hijacked import STDERR, STDOUT, Frames, Hijacked
 from podbot.engine.replies import nonsense
@@ -75,24 +76,36 @@ class Kept:
 def attached(engine: Engine, container: str, spec: ExecSpec, streams: Streams | None = None) -> int:
     """Run a command on the caller's streams; gives its exit status.
 
-    It has a terminal if the caller's input and output are terminals. Kinds as for `Execs`.
+    It has a terminal if the caller's input and output are terminals. Kinds as for `Execs`, and
+    those of `refusals.error` for a command that was not started.
     """
     streams = streams or Streams()
     tty, execs = streams.are_a_terminal, engine.execs
     has_input = _is_open(streams.stdin)  # before a connection can get its number
     exec_id = execs.create(container, replace(spec, tty=tty, stdin=True))
-    with execs.start(exec_id, tty=tty) as stream:
-        pump = _Pump(stream, _writer(streams), framed=not tty)
-        if has_input:
-            pump.read_from(streams.stdin)
-        else:
-            pump.send_all(b"")
-        if tty:
-            with _raw(streams.stdin), _Resizes(streams.stdout, _resizer(engine, exec_id)) as sizes:
-                pump.run(resizes=sizes)
-        else:
-            pump.run()
-    return execs.wait(exec_id, NOTED_SECONDS)
+    held = refusals.Held(_writer(streams))
+    try:
+        with execs.start(exec_id, tty=tty, size=_size(streams.stdout) if tty else None) as stream:
+            pump = _Pump(stream, held.take, framed=not tty)
+            if has_input:
+                pump.read_from(streams.stdin)
+            else:
+                pump.send_all(b"")
+            if tty:
+                resize = _resizer(engine, exec_id)
+                with _raw(streams.stdin), _Resizes(streams.stdout, resize) as sizes:
+                    pump.run(resizes=sizes)
+            else:
+                pump.run()
+        status = execs.wait(exec_id, NOTED_SECONDS)
+        said = held.refusal(status)
+    except BaseException:
+        held.release()
+        raise
+    if said is not None:
+        raise refusals.error(said, container, spec)
+    held.release()
+    return status
 
 
 def collect(stream: Hijacked, stdin: bytes | None, kept: Kept, seconds: float | None) -> None:
@@ -285,9 +298,15 @@ class _Resizes:
                 self._tell()
 
     def _tell(self) -> None:
-        try:
-            columns, rows = os.get_terminal_size(self._terminal)
-        except OSError:
-            return  # a size that cannot be read is no failure
-        if rows > 0 and columns > 0:
-            self._resize(rows, columns)
+        size = _size(self._terminal)
+        if size is not None:
+            self._resize(*size)
+
+
+def _size(terminal: int) -> tuple[int, int] | None:
+    """Rows and columns; a size that cannot be read is no failure."""
+    try:
+        columns, rows = os.get_terminal_size(terminal)
+    except OSError:
+        return None
+    return (rows, columns) if rows > 0 and columns > 0 else None

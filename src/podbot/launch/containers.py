@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from podbot.engine import labels
+from podbot.engine import labels, refusals
 from podbot.engine.connecting import connect
 from podbot.engine.containers import ContainerSummary
 from podbot.engine.execs import ExecSpec
@@ -127,19 +127,53 @@ def exec(
 ) -> int:
     """Run a command in a container of podbot's to its end; gives its exit status.
 
-    Kinds ``container_not_found``, ``container_not_running``, ``ambiguous_id``, ``exec_failed``.
+    Kinds ``container_not_found``, ``container_not_running``, ``ambiguous_id``, ``exec_failed``;
+    ``command_not_found``, ``command_not_executable`` and ``bad_cwd`` if it was not started.
     """
     spec = ExecSpec(request.command, request.environment, request.workdir, request.user)
+    if request.workdir is not None and not request.workdir.startswith("/"):
+        raise ContainerError(
+            f"the folder to start in, {request.workdir or 'an empty word'}, has no absolute path",
+            kind=Kind.BAD_CWD,
+            remedy="give its path in the container, from / on",
+        )
     with connected(engine) as found:
         container = find(found, request.container)
-        if request.detach:
-            return found.execs.run_detached(container.id, spec)
-        from podbot.engine import joining
+        _check_running(found, container)
+        try:
+            if request.detach:
+                return found.execs.run_detached(container.id, spec)
+            return _attached(found, container, spec, streams)
+        except ContainerError as error:
+            error.message = error.message.replace(container.id, container.name)  # as people say
+            plain = refusals.retold(error, container.name, spec)
+            raise plain from None if plain is error else error
 
-        given = joining.Streams()
-        if streams is not None:
-            given = joining.Streams(streams.stdin, streams.stdout, streams.stderr)
-        return joining.attached(found, container.id, spec, given)
+
+def _attached(
+    engine: Engine, container: ContainerInfo, spec: ExecSpec, streams: Streams | None
+) -> int:
+    from podbot.engine import joining
+
+    given = joining.Streams()
+    if streams is not None:
+        given = joining.Streams(streams.stdin, streams.stdout, streams.stderr)
+    return joining.attached(engine, container.id, spec, given)
+
+
+def _check_running(engine: Engine, container: ContainerInfo) -> None:
+    if container.status == "running" or not container.status:
+        return
+    if container.status == "paused":
+        remedy = f"let it go on: {engine.facts.name} unpause {container.name}"
+    else:
+        remedy = "`podbot ps` lists those that run; a sandbox's next call starts another container"
+    raise ContainerError(
+        f"container {container.name} does not run: it is {container.status}",
+        kind=Kind.CONTAINER_NOT_RUNNING,
+        remedy=remedy,
+        subject=container.id,
+    )
 
 
 def sweep(dry_run: bool = False, engine: str | Engine | None = None) -> Swept:
