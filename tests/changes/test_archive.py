@@ -21,6 +21,7 @@ from typing import BinaryIO
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trees import a_moment_after
 
 from podbot.changes import archive, drift, renames
 from podbot.changes.archive import ArchiveLimits, load, not_in_archive, read_olds, save
@@ -348,6 +349,8 @@ def test_what_was_a_conflict_stays_one(target: Path) -> None:
     fill(target)
     with OverlaySandbox(target) as sandbox:
         assert sandbox.exec(["sh", "-c", "echo inside > file; ln -sf inside link"]).ok
+        assert sandbox.layer is not None
+        a_moment_after(sandbox.layer.since_ns)
         (target / "file").write_text("outside\n")
         (target / "link").unlink()
         (target / "link").symlink_to("outside")

@@ -132,13 +132,12 @@ def plant(target: Path, edits: list[Edit]) -> None:
 CLOCK_REALTIME_COARSE = 5
 
 
-def a_moment_after(path: Path) -> None:
-    """Wait until the kernel would stamp a file with a later time than it did this one.
+def a_moment_after(stamped: int) -> None:
+    """Wait until the kernel would stamp a file with a later time than this one.
 
     Many kernels stamp with the time of the last tick, so two changes in one tick look like one.
     No person is that quick; a test is.
     """
-    stamped = os.lstat(path).st_ctime_ns
     while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= stamped:
         time.sleep(0.001)
 

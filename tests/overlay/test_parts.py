@@ -306,6 +306,29 @@ def test_a_layer_that_is_gone_is_neither_live_nor_full(own_layers: Path) -> None
     assert not layers.Layer(own_layers, (), 0.0, 1, "copy").empty
 
 
+def test_two_who_remove_the_same_layer_do_not_stop_each_other(
+    own_layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = own_layers / "layer"
+    for name in ("one", "two", "three"):
+        (layer / name / "below").mkdir(parents=True)
+        (layer / name / "below" / "file").touch()
+    listed = os.listdir
+
+    def and_another_is_quicker(folder: int) -> list[str]:
+        names = listed(folder)
+        if "two" in names:
+            monkeypatch.setattr(os, "listdir", listed)
+            layers.remove(layer / "two")
+            layers.remove(layer / "three" / "below")
+        return names
+
+    monkeypatch.setattr(os, "listdir", and_another_is_quicker)
+    layers.remove(layer)
+
+    assert not layer.exists()
+
+
 def test_a_zygote_that_cannot_start_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "command", lambda *_: ["/nonexistent/python"])
     gc.collect()  # what earlier tests left must not go in between

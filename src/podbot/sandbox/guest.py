@@ -1752,7 +1752,8 @@ OPEN_FOLDERS = 64
 
 
 def remove_tree(folder: int, name: str) -> None:
-    """rm -rf by descriptor: follows no link, and neither depth nor modes stop it."""
+    """rm -rf by descriptor: follows no link, and neither depth nor modes stop it, nor someone who
+    removes some of it at the same time."""
     inside: list[_Removal] = []  # the folders we are in, outermost first
     try:
         if not _unlinked(folder, name):
@@ -1761,9 +1762,12 @@ def remove_tree(folder: int, name: str) -> None:
             here = inside[-1]
             if here.entries:
                 entry = here.entries[-1]
+                below = None
                 try:
-                    gone = _unlinked(here.fd, entry)
-                    below = None if gone else _Removal(here.fd, entry)
+                    if not _unlinked(here.fd, entry):
+                        below = _Removal(here.fd, entry)
+                except FileNotFoundError:
+                    pass  # somebody else was quicker
                 except PermissionError:
                     if _emptied(here.fd, entry):
                         here.entries.pop()
@@ -1785,6 +1789,8 @@ def remove_tree(folder: int, name: str) -> None:
             here.let_go()
             try:
                 os.rmdir(here.name, dir_fd=inside[-1].fd if inside else folder)
+            except FileNotFoundError:
+                pass  # likewise
             except PermissionError:
                 if not inside or inside[-1].opened_up:
                     raise
