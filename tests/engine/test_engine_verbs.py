@@ -210,6 +210,28 @@ def test_removing_what_is_not_there_is_told_and_no_error(either: Both) -> None:
     assert kind_of(lambda: engine.containers.remove("c")) is Kind.ENGINE_FAILED
 
 
+@pytest.mark.parametrize("last", [reply(b"", 204), reply(NO_CONTAINER, 404)])
+def test_a_podman_that_is_late_to_see_an_end_is_asked_again(podman: Both, last: bytes) -> None:
+    made, engine = podman
+    late = reply({"message": "could not be stopped: timed out waiting for file /exits/c"}, 500)
+    answers = iter([late, late, last])
+    made.on(r"DELETE .*/c", lambda *_: next(answers))
+
+    assert engine.containers.remove("c"), "there was one, whoever removed it in the end"
+
+
+def test_a_podman_that_never_sees_an_end_is_an_error(
+    podman: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, engine = podman
+    monkeypatch.setattr(containers, "REMOVE_SECONDS", 0.3)
+    late = reply({"message": "could not be stopped: timed out waiting for file /exits/c"}, 500)
+    made.on(r"DELETE .*/c", late)
+
+    with pytest.raises(ContainerError):
+        engine.containers.remove("c")
+
+
 def test_a_container_is_described(either: Both) -> None:
     made, engine = either
     found = {

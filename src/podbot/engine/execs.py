@@ -26,7 +26,7 @@ OUTPUT_LIMIT = 1024 * 1024
 FIRST_LOOK = 0.005
 LONGEST_LOOK = 0.25
 # A stream ends a moment before the engine has noted the exit status.
-NOTED_SECONDS = 10.0
+NOTED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from podbot.engine.engine import Engine
     from podbot.engine.execs import ExecSpec
 
-NOTED_SECONDS = 10.0
+NOTED_SECONDS = 60.0
 """How long an engine may take to note the exit status after the streams ended."""
 
 Taken = Callable[[int, bytes], object]

@@ -17,7 +17,7 @@ from pathlib import Path
 from podbot.engine import Created, Engine
 from podbot.errors import ContainerError, Kind
 
-END_SECONDS = 10.0
+END_SECONDS = 30.0
 RETRY_SECONDS = 0.02
 
 
