@@ -42,7 +42,7 @@ class CommandTests(SectionTests):
         done = place.shell("echo out; echo err >&2; exit 3")
         assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
         assert done.command == ("sh", "-c", "echo out; echo err >&2; exit 3")
-        assert (done.cwd, done.timed_out) == (".", False)
+        assert (done.cwd, done.timed_out) == ("/", False)
         assert done.duration_ms >= 0
         fields = [field.name for field in dataclasses.fields(done)]
         assert fields == [
@@ -83,6 +83,8 @@ class CommandTests(SectionTests):
             ({"command": ["true"], "timeout_seconds": "5"}, "timeout_seconds"),
             ({"command": ["true"], "cwd": "missing"}, "missing"),
             ({"command": ["true"], "cwd": "/etc"}, "outside of the workspace"),
+            ({"command": ["true"], "cwd": "."}, "cwd holds the segment '.'"),
+            ({"command": ["true"], "cwd": "/workspace/."}, "cwd holds the segment '.'"),
             ({"command": ["true"], "shell": True}, "shell"),
         ],
     )
@@ -107,6 +109,9 @@ class CommandTests(SectionTests):
         for cwd in ("src/deep", "/workspace/src/deep"):
             done = place.ok("shell_execute", command=["ls"], cwd=cwd)
             assert (done.stdout, done.cwd) == ("a.txt\n", "src/deep")
+        for cwd in (None, "/", "/workspace"):
+            done = place.ok("shell_execute", command=["ls"], cwd=cwd)
+            assert (done.stdout, done.cwd) == ("src\n", "/")
         assert place.ok("shell_execute", command=["ls"]).stdout == "src\n"
 
     def test_stdin_and_environment_arrive(self, session: Session) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from podbot.errors import PromptError
 from podbot.frozen import dataclass
 from podbot.runtime.events import PromptExecuted
+from podbot.runtime.given import expect_methods
 
 if TYPE_CHECKING:
     from podbot.prompt.context import Cancellation, Deadline
@@ -58,6 +60,7 @@ def execute(
     cancellation: Cancellation | None = None,
 ) -> Answer:
     """Run a prompt to its answer, and publish `PromptExecuted` on the session's bus."""
+    expect_methods(adapter, ("run",), "the adapter", PromptError)
     answer = adapter.run(prompt, session, deadline=deadline, cancellation=cancellation)
     session.bus.publish(
         PromptExecuted(

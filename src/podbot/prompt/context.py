@@ -7,14 +7,16 @@ Nothing here knows of sandboxes or of any protocol that carries calls.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from podbot.errors import Kind, ToolValidationError
+from podbot.errors import Kind, PromptError, ToolValidationError
 from podbot.frozen import dataclass
+from podbot.runtime.given import expect
 from podbot.runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float) -> Deadline:
         """The deadline that many seconds from now."""
+        expect(seconds, (int, float), "the time until a deadline", PromptError)
+        if math.isnan(seconds):
+            raise PromptError("the time until a deadline is NaN", remedy="pass a number of seconds")
         return cls(time.monotonic() + seconds)
 
     def remaining(self) -> float:

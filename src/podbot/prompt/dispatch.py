@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from podbot.errors import Kind, PodbotError
+from podbot.errors import Kind, PodbotError, PromptError
 from podbot.frozen import dataclass
 from podbot.prompt.context import Cancellation, Deadline, Progress, ToolContext, no_progress
 from podbot.prompt.json_text import quoted, short
 from podbot.prompt.result import ToolResult, failure
 from podbot.runtime.events import ToolInvoked
+from podbot.runtime.given import described, expect, expect_callable
 from podbot.runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -49,6 +50,17 @@ class Call:
     deadline: Deadline | None = None
     cancellation: Cancellation | None = None
     on_progress: Callable[[Progress], object] | None = None
+
+    def __post_init__(self) -> None:
+        # What the caller says. What the model says (name, arguments) is answered, not raised.
+        if self.call_id is not None:
+            expect(self.call_id, str, "call_id=", PromptError)
+        if self.deadline is not None:
+            expect(self.deadline, Deadline, "deadline=", PromptError)
+        if self.cancellation is not None:
+            expect(self.cancellation, Cancellation, "cancellation=", PromptError)
+        if self.on_progress is not None:
+            expect_callable(self.on_progress, "on_progress=", PromptError)
 
 
 def dispatch(prompt: Prompt, session: Session, call: Call) -> ToolResult[object]:
@@ -106,7 +118,10 @@ def _run(context: ToolContext, tool: AnyTool, params: object) -> ToolResult[obje
     if isinstance(result, ToolResult):
         return result
     _logger.error("tool_gave_no_result", tool=tool.name, given=type(result).__name__)
-    return failure(f"the tool {tool.name} failed by a fault of its own: it gave no result")
+    return failure(
+        f"the tool {tool.name} failed by a fault of its own: it gave no result; its handler "
+        f"returns {described(result)} where a ToolResult belongs"
+    )
 
 
 def _failed(context: ToolContext, tool: AnyTool, error: Exception) -> ToolResult[object]:

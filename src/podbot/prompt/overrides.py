@@ -15,6 +15,7 @@ from podbot.errors import Kind, PromptError
 from podbot.frozen import dataclass, field
 from podbot.prompt.json_text import quoted
 from podbot.prompt.tool import AnyTool, checked_description
+from podbot.runtime.given import expect
 
 if TYPE_CHECKING:
     from podbot.prompt.prompt import Prompt
@@ -86,6 +87,7 @@ def overrides_for(
     ``sections`` gives bodies by place, ``tools`` descriptions by name, ``parameters`` descriptions
     by tool and parameter. Raises `PromptError` for what the prompt does not have or does not allow.
     """
+    expect_prompt(prompt)
     bodies = {
         place: TextOverride(content_hash(_open(prompt, place).template), _body(place, text))
         for place, text in (sections or {}).items()
@@ -106,6 +108,7 @@ def overrides_for(
 
 def current_texts(prompt: Prompt, *, tag: str = "latest") -> PromptOverrides:
     """All that may be overridden, with the texts of now: something to write to a file and edit."""
+    expect_prompt(prompt)
     open_tools = [tool for tool in prompt.tools if prompt.section_of(tool.name).accepts_overrides]
     return overrides_for(
         prompt,
@@ -126,6 +129,7 @@ def texts(prompt: Prompt, overrides: PromptOverrides | None) -> Texts:
     tools = {tool.name: tool for tool in prompt.tools}
     if overrides is None:
         return Texts(templates, tools, ())
+    expect(overrides, PromptOverrides, "overrides=", PromptError)
     if (overrides.ns, overrides.key) != (prompt.ns, prompt.key):
         raise PromptError(
             f"the overrides are for {overrides.ns}:{overrides.key}, "
@@ -217,7 +221,15 @@ def _refused(prompt: Prompt, what: str, reason: str) -> PromptError:
     )
 
 
+def expect_prompt(prompt: object) -> None:
+    """Raise `PromptError` unless it is a prompt."""
+    from podbot.prompt.prompt import Prompt
+
+    expect(prompt, Prompt, "the prompt to override", PromptError)
+
+
 def _body(place: str, text: str) -> str:
+    expect(text, str, f"the override of section {quoted(place)}", PromptError)
     if len(text) > SECTION_LENGTH:
         raise PromptError(
             f"the override of section {quoted(place)} has {len(text)} characters",
@@ -234,6 +246,7 @@ def _description(tool: AnyTool, text: str) -> TextOverride:
 
 def _parameter(tool: AnyTool, name: str, text: str) -> TextOverride:
     present = tool.parameters.get(name)
+    expect(text, str, f"the override of {tool.name}.{name}", PromptError)
     if present is None or len(text) > PARAMETER_LENGTH:
         raise PromptError(
             f"the parameter {quoted(name)} of the tool {tool.name} cannot be overridden so",

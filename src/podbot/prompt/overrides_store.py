@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from podbot.errors import Kind, PromptError
 from podbot.prompt import json_text
 from podbot.prompt.json_text import quoted
-from podbot.prompt.overrides import PromptOverrides
+from podbot.prompt.overrides import PromptOverrides, expect_prompt
 from podbot.prompt.overrides_text import decoded, encoded
 from podbot.prompt.section import KEY
+from podbot.runtime.given import expect
 
 if TYPE_CHECKING:
     from podbot.prompt.prompt import Prompt
@@ -38,6 +39,7 @@ class OverridesStore:
     """Overrides below one folder, such as the root of a project."""
 
     def __init__(self, root: str | os.PathLike[str]):
+        expect(root, (str, os.PathLike), "the folder of overrides", PromptError)
         self.root = Path(root)
 
     def path(self, ns: str, key: str, tag: str) -> Path:
@@ -49,6 +51,7 @@ class OverridesStore:
 
         Raises `PromptError` (kind ``bad_override``) for a file that is not as it should be.
         """
+        expect_prompt(prompt)
         path = self.path(prompt.ns, prompt.key, tag)
         try:
             with self._folder(prompt.ns, prompt.key, make=False) as folder:
@@ -64,6 +67,7 @@ class OverridesStore:
 
     def save(self, overrides: PromptOverrides) -> Path:
         """Write overrides to their place, whole or not at all; the path of the file."""
+        expect(overrides, PromptOverrides, "what to save", PromptError)
         path = self.path(overrides.ns, overrides.key, overrides.tag)
         text = json.dumps(encoded(overrides), indent=2, ensure_ascii=False) + "\n"
         data = text.encode("utf-8", "surrogatepass")
@@ -79,6 +83,7 @@ class OverridesStore:
 
     def remove(self, prompt: Prompt, tag: str = "latest") -> bool:
         """Remove the overrides of a prompt; whether there were any."""
+        expect_prompt(prompt)
         try:
             with self._folder(prompt.ns, prompt.key, make=False) as folder:
                 os.unlink(_file(tag), dir_fd=folder)
@@ -91,6 +96,7 @@ class OverridesStore:
 
     def tags(self, prompt: Prompt) -> tuple[str, ...]:
         """The tags under which this prompt has overrides."""
+        expect_prompt(prompt)
         try:
             with self._folder(prompt.ns, prompt.key, make=False) as folder:
                 names = os.listdir(folder)

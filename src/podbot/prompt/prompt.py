@@ -22,10 +22,11 @@ from podbot.prompt.result import Json, ToolResult
 from podbot.prompt.section import KEY, Section, clone_all, close_all, walk
 from podbot.prompt.tool import AnyTool
 from podbot.runtime.events import PromptRendered
+from podbot.runtime.given import expect, expect_each
+from podbot.runtime.session import Session
 
 if TYPE_CHECKING:
     from podbot.runtime.events import EventBus
-    from podbot.runtime.session import Session
 
 NS_PARTS = 8
 _DEEPEST_HEADING = 6
@@ -57,7 +58,9 @@ class Prompt:
         _check_name(ns, key)
         self.ns = ns
         self.key = key
-        self.sections: tuple[Section, ...] = tuple(sections)
+        self.sections: tuple[Section, ...] = expect_each(
+            sections, Section, f"sections of the prompt {ns}:{key}", PromptError
+        )
         self.places: Mapping[str, Section] = MappingProxyType(_places(self.sections))
         self._found = _tools(self.places)
         self._tools = tuple(tool for _, tool in self._found.values())
@@ -82,8 +85,15 @@ class Prompt:
         return self._found.get(name) if isinstance(name, str) else None
 
     def section_of(self, name: str) -> Section:
-        """The section that brings the tool of this name."""
-        return self._found[name][0]
+        """The section that brings the tool of this name; raises `PromptError` if none does."""
+        found = self.find(name)
+        if found is None:
+            names = ", ".join(tool.name for tool in self._tools) or "none"
+            raise PromptError(
+                f"the prompt {self.ns}:{self.key} has no tool {quoted(str(name))}",
+                remedy=f"name one of its tools: {names}",
+            )
+        return found[0]
 
     def render(
         self, *, session: Session | None = None, overrides: PromptOverrides | None = None
@@ -93,6 +103,8 @@ class Prompt:
         Publishes `PromptRendered` on the session's bus, if there is a session (the one given, else
         the one the sections are bound to).
         """
+        if session is not None:
+            expect(session, Session, "session=", PromptError)
         found = texts(self, overrides)
         parts: list[str] = []
         for place, section in self.places.items():
@@ -185,7 +197,9 @@ class Prompt:
 
     def _session_for(self, session: Session | None) -> Session:
         session = self._session if session is None else session
-        if session is None:
+        if session is not None:
+            expect(session, Session, "session=", PromptError)
+        else:
             raise PromptError(
                 f"nothing says to which session a call of {self.ns}:{self.key} belongs",
                 remedy="pass session=",

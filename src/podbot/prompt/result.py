@@ -16,7 +16,9 @@ import os
 from collections.abc import Mapping, Set
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from podbot.errors import PromptError
 from podbot.frozen import dataclass
+from podbot.runtime.given import expect
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -50,6 +52,9 @@ class ToolResult(Generic[R_co]):
     value: R_co | None
     success: bool = True
     exclude_value_from_context: bool = False
+
+    def __post_init__(self) -> None:
+        expect(self.message, str, "the message of a ToolResult", PromptError)
 
     def render(self, limit: int = RENDER_LIMIT) -> str:
         """What a model is shown: the message, then the value, cut at ``limit`` characters."""

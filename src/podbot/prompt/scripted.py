@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from podbot.errors import Kind, PromptError
 from podbot.frozen import dataclass, field
 from podbot.prompt.adapter import Answer
+from podbot.runtime.given import expect, expect_each
 
 if TYPE_CHECKING:
     from podbot.prompt.context import Cancellation, Deadline
@@ -58,6 +59,12 @@ class ScriptedModel:
     steps: Sequence[Step]
     answer: str | Callable[[Transcript], str] = "Done."
     name: str = "scripted"
+
+    def __post_init__(self) -> None:
+        expect_each(self.steps, object, "the steps of a script", PromptError)
+        for number, step in enumerate(self.steps):
+            if not callable(step):
+                expect(step, ScriptedCall, f"step {number} of the script", PromptError)
 
     def run(
         self,

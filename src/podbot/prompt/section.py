@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from podbot.errors import Kind, PromptError
 from podbot.prompt.json_text import quoted
-from podbot.prompt.tool import AnyTool
+from podbot.prompt.tool import AnyTool, Tool
+from podbot.runtime.given import expect, expect_each
+from podbot.runtime.session import Session
 
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
     from podbot.runtime.events import EventBus
-    from podbot.runtime.session import Session
 
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 CONTAINER_SHELL = "container-backed shell"
@@ -50,11 +51,18 @@ class Section:
         session: Session | None = None,
     ):
         _check(key, title)
+        expect(template, str, f"the template of the section {key}", PromptError)
+        if session is not None:
+            expect(session, Session, f"the session of the section {key}", PromptError)
         self.key = key
         self.title = title
         self.template = template
-        self.tools: tuple[AnyTool, ...] = tuple(tools)
-        self.children: tuple[Section, ...] = tuple(children)
+        self.tools: tuple[AnyTool, ...] = expect_each(
+            tools, Tool, f"tools of the section {key}", PromptError
+        )
+        self.children: tuple[Section, ...] = expect_each(
+            children, Section, f"children of the section {key}", PromptError
+        )
         self.accepts_overrides = accepts_overrides
         self.session = session
 
@@ -115,6 +123,8 @@ class MarkdownSection(Section):
             children=children,
             accepts_overrides=accepts_overrides,
         )
+        if params is not None:
+            expect(params, Mapping, f"params of the section {key}", PromptError)
         self.params = None if params is None else dict(params)
         self.body(template)  # a template that lacks a value is found now
 

@@ -24,6 +24,7 @@ from podbot.prompt.result import ToolResult
 from podbot.prompt.section import MarkdownSection, Section
 from podbot.prompt.tool import Tool
 from podbot.runtime.events import InProcessEventBus
+from podbot.runtime.given import expect, expect_each, expect_methods
 from podbot.runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ def dispatch_subagents(
     and waits until they have stopped.
     """
     _check(delegations)
+    _check_runner(adapter, isolation)
+    expect(prompt, Prompt, "the prompt of the subagents", PromptError)
     own = prompt.session if session is None else session
     if own is None:
         raise PromptError(
@@ -220,7 +223,14 @@ _RULES = (
 )
 
 
+def _check_runner(adapter: Adapter, isolation: SubagentIsolationLevel) -> None:
+    expect_methods(adapter, ("run",), "the adapter of the subagents", PromptError)
+    expect(isolation, SubagentIsolationLevel, "the isolation of subagents", PromptError)
+
+
 def _check(delegations: Sequence[Delegation]) -> None:
+    expect(delegations, Sequence, "what to delegate", PromptError)
+    expect_each(delegations, Delegation, "what to delegate", PromptError)
     if not 1 <= len(delegations) <= MAX_DELEGATIONS:
         raise PromptError(
             f"{len(delegations)} subagents were asked for",
@@ -268,6 +278,7 @@ class SubagentsSection(Section):
         key: str = "subagents",
         accepts_overrides: bool = True,
     ):
+        _check_runner(adapter, isolation)
         self._adapter, self._isolation = adapter, isolation
         shares = _SHARES[isolation]
         super().__init__(

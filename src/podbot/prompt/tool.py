@@ -21,6 +21,7 @@ from podbot.prompt.json_text import quoted
 from podbot.prompt.result import Json, ToolResult
 from podbot.prompt.schema import schema_of
 from podbot.prompt.shapes import Record, record_of
+from podbot.runtime.given import expect_callable
 
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
@@ -59,6 +60,7 @@ class Tool(Generic[P_contra, R_co]):
         _check_name(name)
         self.name = name
         self.description = checked_description(description, f"the tool {name}")
+        expect_callable(handler, f"the handler of the tool {name}", PromptError)
         self.handler = handler
         said = type(self)._said
         self.params_type: type | None = _annotated(name, handler) if said is _Unsaid else said

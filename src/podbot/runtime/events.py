@@ -14,7 +14,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
+from podbot.errors import SessionError
 from podbot.frozen import dataclass, field
+from podbot.runtime.given import expect, expect_callable
 from podbot.runtime.logging import get_logger
 
 E = TypeVar("E")
@@ -168,6 +170,8 @@ class InProcessEventBus:
 
     def subscribe(self, event_type: type[E], handler: Handler[E]) -> None:
         """Call ``handler`` with each event of exactly this type, from now on."""
+        expect(event_type, type, "the type of event to subscribe to", SessionError)
+        expect_callable(handler, f"the handler of {event_type.__qualname__}", SessionError)
         self._handlers[event_type].append(cast("Handler[object]", handler))
 
     def unsubscribe(self, event_type: type[E], handler: Handler[E]) -> bool:

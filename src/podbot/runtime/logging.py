@@ -19,6 +19,9 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 
+from podbot.errors import PodbotError
+from podbot.runtime.given import expect_each
+
 REDACTED = "[redacted]"
 TEXT_LIMIT = 2000
 """Characters kept of one value."""
@@ -49,7 +52,7 @@ class StructuredLogger:
         self._logger = logger
         self._context: Mapping[str, object] = MappingProxyType(dict(context or {}))
         # The longest first: one secret may be part of another.
-        self._secrets = tuple(sorted({s for s in secrets if s}, key=len, reverse=True))
+        self._secrets = tuple(sorted({s for s in _several(secrets) if s}, key=len, reverse=True))
 
     @property
     def name(self) -> str:
@@ -67,7 +70,8 @@ class StructuredLogger:
 
     def hiding(self, secrets: Iterable[str]) -> StructuredLogger:
         """A logger that never tells these values, wherever they turn up in a record."""
-        return StructuredLogger(self._logger, self._context, (*self._secrets, *secrets))
+        secrets = (*self._secrets, *_several(secrets))
+        return StructuredLogger(self._logger, self._context, secrets)
 
     def debug(self, event: str, /, **fields: object) -> None:
         """For whoever looks for a fault."""
@@ -142,6 +146,11 @@ class StructuredLogger:
 def get_logger(name: str, *, secrets: Iterable[str] = (), **context: object) -> StructuredLogger:
     """A logger over ``logging.getLogger(name)``, bound to ``context`` (``component=…``)."""
     return StructuredLogger(logging.getLogger(name), context, secrets)
+
+
+def _several(secrets: Iterable[str]) -> tuple[str, ...]:
+    # One text would be taken for its letters, and the whole of it would be told.
+    return expect_each(secrets, str, "the secrets of a logger", PodbotError)
 
 
 def _shown(value: object) -> str:

@@ -130,18 +130,18 @@ def open(backend: str = "overlay", **options: object) -> Sandbox:
     a plugin's.
 
     ``options`` are the backend's own, besides ``policy`` and ``limits``, which all take; see
-    `LocalSandbox`, `OverlaySandbox` and `ContainerSandbox`. Raises `LaunchError`, or kind
-    ``unknown_backend``.
+    `LocalSandbox`, `OverlaySandbox` and `ContainerSandbox`. Raises `LaunchError`, or kinds
+    ``unknown_backend`` and ``invalid`` (an option that the backend does not have).
     """
-    from podbot.sandbox.launcher import find
+    from podbot.sandbox.options import launcher_of
     from podbot.sandbox.sandbox import opened
 
-    return opened(find(backend)(**options))
+    return opened(launcher_of(backend, options))
 
 
 def open_async(backend: str = "overlay", **options: object) -> AsyncSandbox:
     """The async twin of `open`: await it, or use it in ``async with``."""
     from podbot.sandbox.async_sandbox import unopened
-    from podbot.sandbox.launcher import find
+    from podbot.sandbox.options import launcher_of
 
-    return unopened(find(backend)(**options))
+    return unopened(launcher_of(backend, options))

@@ -6,7 +6,7 @@ Set by the person or program that opens the sandbox; never by what runs inside.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -187,13 +187,28 @@ class Policy:
                 remedy='use "none" (loopback only) or "host"',
             )
         for name in ("hidden", "readable", "writable", "pass_environment"):
-            if isinstance(getattr(self, name), str):
+            given: object = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                what = "one string" if isinstance(given, str) else repr(given)
                 raise SandboxError(
-                    f"Policy.{name} wants a tuple of strings, not one string",
+                    f"Policy.{name} wants a tuple of strings, not {what}",
                     kind=Kind.INVALID,
                     remedy=f"write {name}=(…,)",
                 )
-        for key, value in self.environment.items():
+        if not isinstance(self.environment, Mapping):
+            raise SandboxError(
+                "Policy.environment wants a mapping of names to values",
+                kind=Kind.INVALID,
+                remedy='write environment={"NAME": "value"}',
+            )
+        variables: Iterable[tuple[object, object]] = self.environment.items()
+        for key, value in variables:  # callers need not be typed
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise SandboxError(
+                    f"environment variable {key!r} has a name or a value that is not text",
+                    kind=Kind.INVALID,
+                    remedy="give strings",
+                )
             if not key or "=" in key or "\0" in key or "\0" in value:
                 raise SandboxError(
                     f"environment variable {key!r} cannot be set",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from podbot.changes.tree import Tree
 from podbot.errors import Kind, ToolValidationError
+from podbot.runtime.given import expect, expect_each
 from podbot.sandbox.channel import visible
 from podbot.sandbox.guest import Glob, Refused
 from podbot.tools.paths import VfsPath, check_segments, normalize_string_path
@@ -123,6 +124,7 @@ class Mount:
 
 def normalize_host_root(root: HostPath) -> Path:
     """An allowed root as an absolute folder without links, or `ToolValidationError`."""
+    expect(root, (str, os.PathLike), "an allowed host root", ToolValidationError)
     path = os.path.expanduser(os.fspath(root))
     try:
         real = os.path.realpath(path, strict=True)
@@ -145,6 +147,7 @@ def normalize_host_roots(roots: Sequence[HostPath]) -> tuple[Path, ...]:
             "allowed_host_roots wants a list of folders, not one",
             remedy=f"write allowed_host_roots=({_shown(os.fspath(roots))!r},)",
         )
+    expect_each(roots, object, "allowed_host_roots", ToolValidationError)
     return tuple(normalize_host_root(root) for root in roots)
 
 
@@ -156,6 +159,7 @@ def resolve(mounts: Sequence[HostMount], roots: Sequence[HostPath]) -> tuple[Mou
         )
     if not mounts:
         return ()
+    mounts = expect_each(mounts, HostMount, "mounts", ToolValidationError)
     allowed = normalize_host_roots(roots)
     if not allowed:
         raise ToolValidationError(
@@ -172,7 +176,10 @@ def is_inside(path: Path, roots: Sequence[Path]) -> bool:
 
 
 def _resolved(mount: HostMount, roots: tuple[Path, ...]) -> Mount:
+    expect(mount.host_path, (str, os.PathLike), "host_path of a mount", ToolValidationError)
     given = os.path.expanduser(os.fspath(mount.host_path))
+    if mount.max_bytes is not None:
+        expect(mount.max_bytes, int, f"max_bytes of the mount {_shown(given)}", ToolValidationError)
     if mount.max_bytes is not None and mount.max_bytes < 0:
         raise ToolValidationError(
             f"the mount {_shown(given)} has max_bytes={mount.max_bytes}",

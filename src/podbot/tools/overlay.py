@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from podbot.errors import Kind, LaunchError
+from podbot.errors import ConfigError, Kind, LaunchError
+from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session import Session
 from podbot.sandbox.channel import visible
 from podbot.sandbox.folders import existing_folder
@@ -26,7 +27,7 @@ from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
 from podbot.tools.shell import ShellParams, ShellResult
 
 __all__ = [
@@ -98,7 +99,9 @@ class OverlaySandboxSection(WorkspaceSection):
     config: OverlaySandboxConfig
 
     def __init__(self, *, session: Session, config: OverlaySandboxConfig | None = None):
-        chosen = config or OverlaySandboxConfig()
+        chosen = settled(config, OverlaySandboxConfig)
+        expect(chosen.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
+        expect(chosen.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
         # Found now: the current folder may be another one when the sandbox is opened.
         targets = tuple(str(existing_folder(target)) for target in _targets(chosen))
         kind = Kindred(
@@ -129,6 +132,10 @@ def _targets(config: OverlaySandboxConfig) -> Sequence[HostPath]:
     target = config.target
     if isinstance(target, str | os.PathLike):
         return (target,)
+    if target is not None:
+        paths = expect_each(target, object, "target of OverlaySandboxConfig", ConfigError)
+        for path in paths:
+            expect(path, (str, os.PathLike), "a target of OverlaySandboxConfig", ConfigError)
     if not target:
         raise LaunchError(
             "there is no target", kind=Kind.TARGET_REFUSED, remedy="name a folder to work on"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from podbot.errors import Kind, ToolValidationError
+from podbot.runtime.given import expect
 
 WORKSPACE = "/workspace"
 """What tool arguments call the workspace, on every backend."""
@@ -55,6 +56,8 @@ def normalize_string_path(
     Relative, or absolute below ``/workspace`` (or below ``workdir``, as commands see it); nothing,
     ``""``, ``"."`` and ``"/"`` are the workspace itself. Raises `ToolValidationError`.
     """
+    if raw is not None:
+        expect(raw, str, field, ToolValidationError)
     if raw is not None and len(raw) > MAX_LENGTH:
         raise ToolValidationError(
             f"{field} has {len(raw)} characters",

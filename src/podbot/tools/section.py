@@ -11,12 +11,13 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from podbot.config import variables
 from podbot.errors import ConfigError, Kind
 from podbot.prompt.section import Section
 from podbot.prompt.tool import AnyTool, Tool
+from podbot.runtime.given import expect, expect_callable
 from podbot.runtime.logging import get_logger
 from podbot.runtime.session import Session, append, replace_latest
 from podbot.sandbox.sandbox import Sandbox
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
     from podbot.runtime.events import EventBus
 
+C = TypeVar("C", bound="WorkspaceConfig")
 Clock = Callable[[], datetime]
 
 
@@ -106,10 +108,12 @@ class WorkspaceSection(Section):
         kind: Kindred,
         home: Callable[[Given], Home],
     ):
+        expect(session, Session, "the session of a section", ConfigError)
         found = mounts.resolve(config.mounts, config.allowed_host_roots)
         scan = hydration.scan(found)
         clock = config.clock or session.clock
-        environment = _checked(config.base_environment or {})
+        expect_callable(clock, "the clock of a section", ConfigError)
+        environment = _checked({} if config.base_environment is None else config.base_environment)
         logger = get_logger(__name__, component=kind.component, secrets=environment.values()).bind(
             session_id=session.session_id
         )
@@ -165,7 +169,16 @@ class WorkspaceSection(Section):
         self._finalizer()
 
 
+def settled(config: C | None, kind: type[C]) -> C:
+    """The settings of a section: those given, if they are its own, else the usual ones."""
+    if config is None:
+        return kind()
+    expect(config, kind, "the config of a section", ConfigError)
+    return config
+
+
 def _checked(environment: Mapping[str, str]) -> dict[str, str]:
+    expect(environment, Mapping, "base_environment", ConfigError)
     checked: dict[str, str] = {}
     given: Iterable[tuple[object, object]] = environment.items()  # callers need not be typed
     for name, value in given:

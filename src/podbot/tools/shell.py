@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import ExecResult
-from podbot.tools.paths import normalize_string_path
+from podbot.tools.paths import check_segments, normalize_string_path
 
 COMMAND_CHARACTERS = 4096
 ENVIRONMENT_ENTRIES = 64
@@ -28,6 +28,7 @@ MOST_SECONDS = 120.0
 TRUNCATED = "[truncated]"
 CAPTURE_DISABLED = "capture disabled"
 
+_ROOT = "/"
 # What shells say of a command that is not there, and of one that cannot be run.
 _NEVER_RAN = {Kind.COMMAND_NOT_FOUND: 127, Kind.COMMAND_NOT_EXECUTABLE: 126}
 
@@ -64,7 +65,10 @@ class ShellParams:
 
 @dataclass(frozen=True, slots=True)
 class ShellResult:
-    """How a command ended. ``exit_code`` is 124 when its time ran out (then ``timed_out``)."""
+    """How a command ended. ``exit_code`` is 124 when its time ran out (then ``timed_out``).
+
+    ``cwd`` is the folder it ran in, as tools take it: ``/`` is the workspace.
+    """
 
     command: tuple[str, ...]
     cwd: str
@@ -104,6 +108,8 @@ def checked(params: ShellParams, workdir: str | None, default_seconds: float) ->
             f"stdin has {len(params.stdin)} characters",
             f"send {STDIN_CHARACTERS} at most, or write a file and read it in the command",
         )
+    if params.cwd is not None and "." in params.cwd.split("/"):
+        check_segments((".",), "cwd")  # other paths may be "."; this one may not
     cwd = normalize_string_path(params.cwd, field="cwd", workdir=workdir)
     seconds = clamped(default_seconds if params.timeout_seconds is None else params.timeout_seconds)
     return Command(
@@ -141,7 +147,7 @@ def run(sandbox: Sandbox, command: Command, seconds: float) -> ShellResult:
     capture = command.capture
     return ShellResult(
         command=command.argv,
-        cwd=command.cwd,
+        cwd=_ROOT if command.cwd == "." else command.cwd,
         exit_code=done.exit_code,
         stdout=text_of(done.stdout_bytes, STREAM_BYTES) if capture else CAPTURE_DISABLED,
         stderr=text_of(done.stderr_bytes, STREAM_BYTES) if capture else CAPTURE_DISABLED,

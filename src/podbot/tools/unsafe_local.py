@@ -25,7 +25,7 @@ from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath, is_inside, normalize_host_root, normalize_host_roots
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
 from podbot.tools.shell import ShellParams, ShellResult
 
 __all__ = [
@@ -101,7 +101,7 @@ class UnsafeLocalSandboxSection(WorkspaceSection):
     config: UnsafeLocalSandboxConfig
 
     def __init__(self, *, session: Session, config: UnsafeLocalSandboxConfig | None = None):
-        chosen = config or UnsafeLocalSandboxConfig()
+        chosen = settled(config, UnsafeLocalSandboxConfig)
         root = _workspace_root(chosen)
         super().__init__(
             session=session,

@@ -24,7 +24,7 @@ from podbot.tools.live import Times
 from podbot.tools.mounts import HostMount, normalize_host_root
 from podbot.tools.paths import WORKSPACE, VfsPath, normalize_string_path
 from podbot.tools.reducers import make_delete_reducer, make_write_reducer
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
 
 __all__ = [
     "DeleteEntry",
@@ -79,7 +79,7 @@ class VfsToolsSection(WorkspaceSection):
 
     def __init__(self, *, session: Session, config: VfsToolsConfig | None = None):
         super().__init__(
-            session=session, config=config or VfsToolsConfig(), kind=_KIND, home=_MemoryHome
+            session=session, config=settled(config, VfsToolsConfig), kind=_KIND, home=_MemoryHome
         )
 
 

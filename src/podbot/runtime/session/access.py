@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from podbot.errors import SessionError
+from podbot.runtime.given import expect, expect_callable
 from podbot.runtime.session.reducers import Reducer
 from podbot.runtime.session.slices import Slice
+from podbot.runtime.session.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from podbot.runtime.session.session import Session
-    from podbot.runtime.session.snapshots import Snapshot
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -38,6 +40,7 @@ class SliceQuery(Generic[T]):
 
     def where(self, predicate: Callable[[T], bool]) -> tuple[T, ...]:
         """The values for which the predicate is true, oldest first."""
+        expect_callable(predicate, "the predicate of where()", SessionError)
         return tuple(filter(predicate, self._session.slice_of(self._type)))
 
 
@@ -96,4 +99,5 @@ class SessionMutation:
 
     def rollback(self, snapshot: Snapshot) -> None:
         """Hold exactly what the snapshot holds; slices it does not know become empty."""
+        expect(snapshot, Snapshot, "what to roll back to", SessionError)
         self._session._hold_all(snapshot.slices)

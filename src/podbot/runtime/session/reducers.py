@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from podbot.errors import SessionError
 from podbot.frozen import dataclass
 from podbot.runtime.events import EventBus
+from podbot.runtime.given import expect_callable
 from podbot.runtime.session.slices import Key, Slice
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def replace_latest(values: Slice[T], event: T, *, context: ReducerContext) -> Sl
 
 def upsert_by(key: Key[T]) -> Reducer[T, T]:
     """Keep one value for each key: an event takes the place of the value with an equal key."""
+
+    expect_callable(key, "the key of upsert_by", SessionError)
 
     def upsert(values: Slice[T], event: T, *, context: ReducerContext) -> Slice[T]:
         position = values.position_of(event, key)

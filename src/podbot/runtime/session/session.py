@@ -19,6 +19,7 @@ from typing import TypeVar, cast, overload
 
 from podbot.errors import SessionError
 from podbot.runtime.events import EventBus, PromptExecuted, PromptRendered, ToolInvoked
+from podbot.runtime.given import expect, expect_callable, expect_methods
 from podbot.runtime.logging import get_logger
 from podbot.runtime.session.access import SessionMutation, SliceMutation, SliceQuery
 from podbot.runtime.session.attempts import Attempt, Change
@@ -36,6 +37,8 @@ TELEMETRY: tuple[type[Telemetry], ...] = (PromptRendered, ToolInvoked, PromptExe
 
 # It names folders and containers, so it is one plain word.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+_BUS = ("subscribe", "unsubscribe", "publish")
 
 _logger = get_logger(__name__, component="runtime.session")
 
@@ -57,11 +60,14 @@ class Session:
         clock: Clock | None = None,
     ):
         self.session_id = os.urandom(16).hex() if session_id is None else _checked_id(session_id)
+        expect_methods(bus, _BUS, "the bus of a session", SessionError)
+        if parent is not None:
+            expect(parent, Session, "the parent of a session", SessionError)
         self.bus = bus
         self.parent = parent
-        self.tags = _checked_tags(tags or {})
+        self.tags = _checked_tags({} if tags is None else tags)
         self.clock: Clock = clock or _utc_now
-        self.created_at = self.clock()
+        self.created_at = _first_time(self.clock)
         self._children: tuple[Session, ...] = ()
         self._lock = threading.RLock()  # a finalizer may come in between
         self._store = Store()
@@ -100,7 +106,7 @@ class Session:
 
     def slice_of(self, slice_type: type[T]) -> Slice[T]:
         """The slice of a type as it is now; it will not change."""
-        return self._store.slice_of(slice_type)
+        return self._store.slice_of(_checked_type(slice_type))
 
     def attempt(self) -> Attempt:
         """A ``with`` block whose changes can be taken back without touching those of others.
@@ -177,6 +183,7 @@ class Session:
         self, slice_type: type, event_type: type, reducer: Callable[..., Iterable[object]]
     ) -> None:
         _checked_type(event_type)
+        expect_callable(reducer, f"the reducer of {slice_type.__qualname__}", SessionError)
         with self._lock:
             slices = {**self._routes.get(event_type, {}), slice_type: reducer}
             self._routes = {**self._routes, event_type: slices}
@@ -306,6 +313,19 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _first_time(clock: Clock) -> datetime:
+    """What a clock says, if it is one: a naive time would compare with no other."""
+    expect_callable(clock, "the clock of a session", SessionError)
+    now: object = clock()
+    expect(now, datetime, "what the clock of a session says", SessionError)
+    if isinstance(now, datetime) and now.tzinfo is not None:
+        return now
+    raise SessionError(
+        "the clock of a session gives times without a zone",
+        remedy="pass one that gives aware times: lambda: datetime.now(UTC)",
+    )
+
+
 def _checked_id(session_id: object) -> str:
     if not isinstance(session_id, str) or not _ID.fullmatch(session_id):
         raise SessionError(
@@ -316,10 +336,14 @@ def _checked_id(session_id: object) -> str:
 
 
 def _checked_tags(tags: Mapping[str, object]) -> Mapping[str, str]:
+    expect(tags, Mapping, "the tags of a session", SessionError)
     checked: dict[str, str] = {}
-    for key, value in tags.items():
-        if not isinstance(value, str):
-            raise SessionError(f"the tag {key!r} is not text", remedy="give strings as values")
+    pairs: Iterable[tuple[object, object]] = tags.items()  # callers need not be typed
+    for key, value in pairs:
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise SessionError(
+                f"the tag {key!r} is not text", remedy="give strings as names and as values"
+            )
         checked[key] = value
     return MappingProxyType(checked)
 

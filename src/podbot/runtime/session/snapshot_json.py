@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from podbot.errors import Kind, SnapshotRestoreError, SnapshotSerializationError
+from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session.codec import CodecError, Json, Types, decode, encode, qualified_name
 from podbot.runtime.session.slices import Slice
 from podbot.runtime.session.snapshots import Snapshot
@@ -45,6 +46,9 @@ def write(snapshot: Snapshot) -> str:
 
 def read(text: str | bytes, types: Iterable[type], max_bytes: int) -> Snapshot:
     """What was written. Raises `SnapshotRestoreError`."""
+    expect(text, (str, bytes), "the text of a snapshot", SnapshotRestoreError)
+    allowed = expect_each(types, type, "the types a snapshot may name", SnapshotRestoreError)
+    expect(max_bytes, int, "max_bytes", SnapshotRestoreError)
     if len(text) > max_bytes:
         raise SnapshotRestoreError(
             f"the snapshot has {len(text):,} bytes, and {max_bytes:,} are allowed",
@@ -53,7 +57,7 @@ def read(text: str | bytes, types: Iterable[type], max_bytes: int) -> Snapshot:
         )
     try:
         whole: Json = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
-        return _read(whole, Types(types))
+        return _read(whole, Types(allowed))
     except (CodecError, ValueError, RecursionError) as error:
         raise SnapshotRestoreError(
             f"this is no snapshot that can be restored: {error}",

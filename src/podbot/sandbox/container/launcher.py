@@ -22,6 +22,8 @@ class ContainerLauncher:
     """
 
     name = "container"
+    options = ("target", *ContainerOptions.__annotations__)
+    """What `open` takes for this backend, for whoever misspells one."""
 
     def __init__(self, target: Target | None = None, **options: Unpack[ContainerOptions]):
         self.settings = Settings.of(target, options)

@@ -1,0 +1,93 @@
+"""The options of `open`, as a caller wrote them, to the launcher of a backend.
+
+Backends differ in their options, so a name may be misspelt, or be another backend's. It is said at
+once, with the names there are. What an option means is the backend's business.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from podbot.errors import Kind, SandboxError
+from podbot.sandbox.launcher import Launcher, LauncherFactory, find
+from podbot.sandbox.limits import Limits
+from podbot.sandbox.policy import Policy
+
+_OURS = ("memory", "local", "overlay", "container")
+
+
+def launcher_of(backend: str, options: Mapping[str, object]) -> Launcher:
+    """The launcher of a backend with these options; raises `SandboxError` if they do not fit."""
+    factory = find(backend)
+    for name, wanted in (("policy", Policy), ("limits", Limits)):
+        value = options.get(name)
+        if value is not None and not isinstance(value, wanted):
+            raise _wrong(backend, name, value, f"a {wanted.__name__}")
+    if backend in _OURS:
+        _check_values(backend, options)
+    known = getattr(factory, "options", None)
+    if isinstance(known, tuple):
+        _refuse_unknown(backend, known, options)
+    try:
+        return factory(**options)
+    except TypeError:
+        # Looked at only now: reading signatures costs more than opening a sandbox.
+        _refuse_unknown(backend, _names(factory, options), options)
+        raise
+
+
+def _refuse_unknown(backend: str, known: Iterable[str], options: Mapping[str, object]) -> None:
+    names = tuple(known)
+    for name in options:
+        if name not in names:
+            raise SandboxError(
+                f"the backend {backend} has no option {name!r}{_guess(name, names)}",
+                kind=Kind.INVALID,
+                remedy=f"its options are: {', '.join(names)}",
+            ) from None
+
+
+def _check_values(backend: str, options: Mapping[str, object]) -> None:
+    target, layer, files = (options.get(name) for name in ("target", "layer", "files"))
+    paths: tuple[object, ...] = (target,)
+    if backend == "overlay" and isinstance(target, list | tuple):
+        paths = tuple(target)
+    if target is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise _wrong(backend, "target", target, "the path of a folder")
+    if layer is not None and not hasattr(layer, "targets"):
+        raise _wrong(backend, "layer", layer, "a Layer")
+    if files is not None and not _is_files(files):
+        raise _wrong(backend, "files", files, "a mapping of paths to text or bytes")
+
+
+def _is_files(files: object) -> bool:
+    return isinstance(files, Mapping) and all(
+        isinstance(path, str | os.PathLike) and isinstance(data, str | bytes)
+        for path, data in files.items()
+    )
+
+
+def _names(factory: LauncherFactory, options: Iterable[str]) -> Iterable[str]:
+    """The names of a launcher's options; all that were given, if it takes any."""
+    import inspect
+
+    parameters = inspect.signature(factory).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return options
+    return [each.name for each in parameters]
+
+
+def _guess(name: str, names: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _wrong(backend: str, name: str, value: object, wanted: str) -> SandboxError:
+    return SandboxError(
+        f"the option {name} of the backend {backend} is {value!r:.80}, not {wanted}",
+        kind=Kind.INVALID,
+        remedy=f"pass {wanted}",
+    )
