@@ -360,7 +360,7 @@ def test_gc_says_what_kept_it_from_looking_and_does_the_rest(
 ) -> None:
     monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "/no/such/socket")
 
-    assert main(["gc"]) == 0
+    assert main(["gc"]) == 2
 
     shown = capsys.readouterr()
     assert "containers could not be looked at" in shown.err and "/no/such/socket" in shown.err

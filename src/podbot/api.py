@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from podbot.launch.containers import (
         ContainerInfo,
         ExecRequest,
+        Failure,
+        Stopped,
         Swept,
         exec,
         ps,
         stop,
         stop_all,
+        stop_each,
         sweep,
     )
 
@@ -51,9 +54,11 @@ __all__ = [
     "ContainerInfo",
     "Ending",
     "ExecRequest",
+    "Failure",
     "ImageRequest",
     "RunOutcome",
     "RunRequest",
+    "Stopped",
     "Streams",
     "Swept",
     "build_image",
@@ -63,13 +68,15 @@ __all__ = [
     "run",
     "stop",
     "stop_all",
+    "stop_each",
     "sweep",
 ]
 
 # A run needs no engine: these are loaded when someone asks for them.
 _LATER = {
     "podbot.engine.building": "BuiltImage ImageRequest",
-    "podbot.launch.containers": "ContainerInfo ExecRequest Swept exec ps stop stop_all sweep",
+    "podbot.launch.containers": "ContainerInfo ExecRequest Failure Stopped Swept exec ps stop "
+    "stop_all stop_each sweep",
 }
 _HOMES = {name: home for home, names in _LATER.items() for name in names.split()}
 

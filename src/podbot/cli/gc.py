@@ -1,29 +1,34 @@
 """`podbot gc`: tidy up after sandboxes that are gone, and show what still waits for review.
 
-It removes only what nobody can miss: layers without a change, half-made ones, containers and empty
-control groups of dead processes. An apply or undo that was cut short is put right. A layer with
-changes is never removed here, nor anything in use.
+It removes only what nobody can miss: layers without a change, half-made ones, containers, their
+workspaces and empty control groups of dead processes. An apply or undo that was cut short is put
+right. A layer with changes is never removed here, nor anything in use.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from podbot.changes import recovery
 from podbot.config import places
 from podbot.sandbox.channel import visible
 from podbot.sandbox.overlay import cgroups, layers
 
+if TYPE_CHECKING:
+    from podbot.launch.containers import Failure
+
 ABOUT = """\
 Remove what sandboxes that are gone left behind: layers without a change, half-made
-layers, containers and control groups of dead processes. An apply or undo that was
-interrupted is put right. Layers that hold changes are kept and listed; layers and
-containers in use are left alone. Containers are looked for if there is an engine."""
+layers, containers, workspaces of tools and control groups of dead processes. An apply
+or undo that was interrupted is put right. Layers that hold changes, and workspaces that
+were to be kept, are kept and listed; what is in use is left alone. Containers are
+looked for if there is an engine."""
 
 EXAMPLES = """\
 examples:
@@ -32,20 +37,28 @@ examples:
   podbot gc --json       the same as data, for scripts
 
 What is kept holds changes: `podbot changes show ID` tells them, `podbot changes discard ID`
-throws them away."""
+throws them away.
+
+exit codes: 0 done, 2 something could not be looked at or removed; the rest is done."""
+
+FAILED = 2
 
 Fate = Literal["removed", "kept", "live", "mended"]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing the sweep found. ``targets`` are the folders a layer lies over."""
+    """One thing the sweep found.
+
+    ``targets`` are the folders a layer lies over; ``next`` is what to type about what was kept.
+    """
 
     fate: Fate
-    kind: Literal["layer", "control group", "journal", "container", "container folder"]
+    kind: Literal["layer", "control group", "journal", "container", "container folder", "workspace"]
     path: str
     targets: tuple[str, ...] = ()
     age_seconds: float | None = None
+    next: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,26 +74,36 @@ def run(arguments: argparse.Namespace) -> int:
     """Sweep and say what was done; 0 unless something failed."""
     dry_run: bool = arguments.dry_run
     # Containers first: what they were the last to use can then go too.
-    lines, problem = collect_containers(dry_run)
+    lines, failed = collect_containers(dry_run)
     lines += collect(dry_run)
-    if problem is not None:
-        print(f"podbot gc: {visible(problem)}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps({"dry_run": dry_run, "found": [asdict(line) for line in lines]}, indent=2))
+        from podbot.cli.stop import failure_data
+
+        problems = [failure_data(each) for each in failed]
+        found = [asdict(line) for line in lines]
+        print(json.dumps({"dry_run": dry_run, "found": found, "failed": problems}, indent=2))
     else:
         print(table(lines, dry_run))
-    return 0
+    for failure in failed:
+        print(f"podbot gc: {visible(str(failure.error))}", file=sys.stderr)
+    return FAILED if failed else 0
 
 
-def collect_containers(dry_run: bool) -> tuple[list[Line], str | None]:
-    """Sweep containers and their folders; also says what kept it from doing so."""
+def collect_containers(dry_run: bool) -> tuple[list[Line], tuple[Failure, ...]]:
+    """Sweep containers, their folders and workspaces; also says what could not be done."""
     from podbot import api
 
     swept = api.sweep(dry_run)
     lines = [Line("removed", "container", name) for name in swept.containers]
     lines += [Line("removed", "container folder", path) for path in swept.folders]
     lines += [Line("live", "container", name) for name in swept.live]
-    return lines, swept.problem
+    lines += [Line("removed", "workspace", path) for path in swept.workspaces]
+    lines += [
+        Line("kept", "workspace", path, next=f"rm -rf {shlex.quote(path)}")
+        for path in swept.kept_workspaces
+    ]
+    lines += [Line("live", "workspace", path) for path in swept.live_workspaces]
+    return lines, swept.failed
 
 
 def collect(dry_run: bool) -> list[Line]:
@@ -99,7 +122,8 @@ def collect(dry_run: bool) -> list[Line]:
             layer = known.get(name)
             targets = layer.targets if layer else ()
             age = max(0.0, time.time() - layer.created) if layer else None
-            lines.append(Line(fate, "layer", str(root / name), targets, age))
+            todo = f"podbot changes show {name}" if fate == "kept" else None
+            lines.append(Line(fate, "layer", str(root / name), targets, age, todo))
     lines += [Line("removed", "control group", path) for path in cgroups.sweep(dry_run)]
     if not dry_run and places.state_place().is_dir():
         lines += [Line("mended", "journal", told) for told in recovery.recover()]
@@ -117,19 +141,36 @@ def table(lines: list[Line], dry_run: bool) -> str:
     width = max(len(word) for word in words.values())
     shown = []
     for line in lines:
-        what = "" if line.kind != "container" else "container "
+        what = f"{line.kind} " if line.kind in ("container", "workspace") else ""
         text = f"{words[line.fate]:<{width}}  {what}{line.path}"
         if line.targets:
             text += f"  over {', '.join(line.targets)}"
         if line.age_seconds is not None:
             text += f", {_age(line.age_seconds)} old"
-        shown.append(visible(text).replace("\n", "\\n"))
+        shown.append(_on_a_line(text))
     counts = {fate: sum(line.fate == fate for line in lines) for fate in words}
     shown.append(
         f"{words['removed']}: {counts['removed']}, "
         f"kept for their changes: {counts['kept']}, in use: {counts['live']}"
     )
+    shown += [_on_a_line(f"next: {text}") for text in _next(lines)]
     return "\n".join(shown)
+
+
+def _next(lines: list[Line]) -> list[str]:
+    """What to type about the first thing of each kind that was kept."""
+    kept = {line.kind: line.next for line in reversed(lines) if line.next is not None}
+    told = []
+    if "layer" in kept:
+        id = kept["layer"].rpartition(" ")[2]
+        told.append(f"{kept['layer']}; then `podbot changes apply {id}` or `discard {id}`")
+    if "workspace" in kept:
+        told.append(f"{kept['workspace']}, unless a session with that id is to find its files")
+    return told
+
+
+def _on_a_line(text: str) -> str:
+    return visible(text).replace("\n", "\\n")
 
 
 def _age(seconds: float) -> str:

@@ -42,6 +42,18 @@ Build an image and name it. The base is bootstrapped from Debian packages by mmd
 this machine's own Python, git and commands (--from scratch, small only), or an image that the
 engine has or can pull. Progress is on stderr; Ctrl-C leaves nothing half-made."""
 
+BUILD_EXAMPLES = """\
+examples:
+  podbot image build --small                  about a minute, from Debian packages
+  podbot image build --small --from scratch   seconds, from this machine's own files, offline
+  podbot image build --with codex,goose       the large one, with these agents
+  podbot image build --fresh                  again, with the packages of today
+  podbot image build --mirror http://ftp.debian.org/debian --tag my/sandbox:1
+  podbot image build --from debian:trixie-slim --network host
+
+exit codes: 0 built, 2 it could not be built (the reason and a remedy are on stderr),
+130 interrupted."""
+
 LIST = """\
 List the images that podbot built, the newest first. One is `old` if this version of podbot
 would build it otherwise."""
@@ -56,7 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
     plain = argparse.RawDescriptionHelpFormatter
     build = verbs.add_parser(
-        "build", help="build an image", description=BUILD, formatter_class=plain
+        "build",
+        help="build an image",
+        description=BUILD,
+        epilog=BUILD_EXAMPLES,
+        formatter_class=plain,
     )
     _add_build_options(build)
     listing = verbs.add_parser(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from podbot.cli import look
 from podbot.cli.ps import ENGINE, data
 from podbot.errors import PodbotError
 
 if TYPE_CHECKING:
-    from podbot.launch.containers import ContainerInfo
+    from podbot.launch.containers import ContainerInfo, Failure
 
 ABOUT = """\
 End containers that podbot made, and remove them. An agent is asked to end first and
@@ -52,24 +52,39 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"podbot stop: {wrong}\n  remedy: podbot ps lists them", file=sys.stderr)
         return FAILED
     stopped: list[ContainerInfo] = []
-    problems: list[PodbotError] = []
+    failed: list[Failure] = []
     if arguments.all:
-        stopped += api.stop_all(arguments.engine, keep=arguments.keep)
+        done = api.stop_each(arguments.engine, keep=arguments.keep)
+        stopped, failed = list(done.stopped), list(done.failed)
     for name in arguments.names:
         try:
             stopped.append(api.stop(name, arguments.engine, keep=arguments.keep))
         except PodbotError as error:
-            problems.append(error)
+            failed.append(api.Failure(name, error))
     if arguments.json:
         from podbot.cli import as_data
 
-        failures = [as_data.failure(problem)["error"] for problem in problems]
-        as_data.show({"stopped": [data(each) for each in stopped], "failed": failures})
+        problems = [failure_data(each) for each in failed]
+        as_data.show({"stopped": [data(each) for each in stopped], "failed": problems})
     else:
         for each in stopped:
             print(f"{'stopped' if arguments.keep else 'removed'}  {look.name(each.name)}")
-        if arguments.all and not stopped:
+        if arguments.all and not stopped and not failed:
             print("podbot has no containers")
-    for problem in problems:
-        print(f"podbot stop: {look.message(str(problem))}", file=sys.stderr)
-    return FAILED if problems else 0
+    for failure in failed:
+        print(f"podbot stop: {_told(failure)}", file=sys.stderr)
+    return FAILED if failed else 0
+
+
+def _told(failure: Failure) -> str:
+    """What was wrong, and with which: engines name some by their ids only."""
+    name, text = look.name(failure.name or ""), look.message(str(failure.error))
+    return text if name in text else f"{name}: {text}"
+
+
+def failure_data(failure: Failure) -> dict[str, object]:
+    """A failure under keys that stay."""
+    from podbot.cli import as_data
+
+    told = as_data.failure(failure.error)["error"]
+    return {"name": failure.name, **cast("dict[str, object]", told)}

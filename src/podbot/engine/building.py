@@ -81,7 +81,15 @@ def build(engine: Engine, request: ImageRequest, say: Say) -> BuiltImage:
         _build_from_files(engine, request, say)
     else:
         _build_on_base(engine, request, say)
-    return read(engine.images.inspect(request.tag))
+    return read(_as_listed(engine, engine.images.inspect(request.tag)))
+
+
+def _as_listed(engine: Engine, made: ImageInfo) -> ImageInfo:
+    """The same image in the words of the list, whose sizes and times engines tell otherwise."""
+    for image in engine.images.list({VARIANT_LABEL: None}):
+        if image.id == made.id and set(image.names) & set(made.names):
+            return image
+    return made
 
 
 def built(engine: Engine) -> tuple[BuiltImage, ...]:

@@ -8,10 +8,11 @@ made safe to show.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from podbot.engine import replies
+from podbot.engine import image_credentials, replies
 from podbot.engine.client import Call, Purpose
 from podbot.engine.exchange import Body, quoted
 from podbot.engine.replies import Fields
@@ -118,7 +119,8 @@ class Images:
         )
         query = {"fromImage": name, "tag": tag}
         path = self._engine.common("/images/create")
-        return self._steps(Call("POST", path, purpose, query, seconds=QUIET_SECONDS))
+        headers = image_credentials.headers(self._engine, image.strip(), os.environ)
+        return self._steps(Call("POST", path, purpose, query, headers, seconds=QUIET_SECONDS))
 
     def import_tar(self, tree: Body, image: str, changes: Sequence[str] = ()) -> str:
         """Make an image of a tar of a root folder; gives its id.
@@ -159,7 +161,6 @@ class Images:
         query += [("networkmode", order.network)] if order.network else []
         query += [("target", order.target)] if order.target else []
         query += [] if order.cache else [("nocache", "true")]
-        query += [("target", order.target)] if order.target else []
         query += [("rm", "true"), ("forcerm", "true")]
         path = self._engine.common("/build")
         path += "?" + "&".join(f"{key}={quoted(value)}" for key, value in query)

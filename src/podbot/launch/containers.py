@@ -16,8 +16,8 @@ from podbot.engine.connecting import connect
 from podbot.engine.containers import ContainerSummary
 from podbot.engine.execs import ExecSpec
 from podbot.engine.labels import OwnerState
-from podbot.engine.owned import owned
-from podbot.errors import ContainerError, Kind
+from podbot.engine.owned import owned, owner_state
+from podbot.errors import ContainerError, Kind, PodbotError
 from podbot.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
@@ -75,14 +75,41 @@ class ExecRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that could not be stopped or removed, by name, and why.
+
+    Without a ``name`` it is the engine that could not be asked.
+    """
+
+    name: str | None
+    error: PodbotError
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What became of containers that were to be stopped."""
+
+    stopped: tuple[ContainerInfo, ...] = ()
+    failed: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found: containers of dead owners, folders that these left, the containers it
-    left alone, and why something could not be looked at or removed."""
+    """What a sweep found: containers of dead owners, folders that these left, workspaces of dead
+    sessions, what it left alone because it is in use or holds files, and what it could not do."""
 
     containers: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
-    problem: str | None = None
+    failed: tuple[Failure, ...] = ()
+    workspaces: tuple[str, ...] = ()
+    kept_workspaces: tuple[str, ...] = ()
+    live_workspaces: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str | None:
+        """Why something could not be looked at or removed, if so."""
+        return self.failed[0].error.message if self.failed else None
 
 
 def ps(engine: str | Engine | None = None) -> tuple[ContainerInfo, ...]:
@@ -109,17 +136,24 @@ def stop_all(
 
     One that cannot be stopped keeps no other running; what was wrong with it is raised at the end.
     """
+    done = stop_each(engine, keep=keep)
+    if done.failed:
+        raise done.failed[0].error
+    return done.stopped
+
+
+def stop_each(engine: str | Engine | None = None, *, keep: bool = False) -> Stopped:
+    """The same as `stop_all`, and tells what was stopped and what was not."""
+    stopped: list[ContainerInfo] = []
+    failed: list[Failure] = []
     with connected(engine) as found:
-        stopped = _all(found)
-        problem: ContainerError | None = None
-        for container in stopped:
+        for container in _all(found):
             try:
                 _stop(found, container, keep)
+                stopped.append(container)
             except ContainerError as error:
-                problem = problem or error
-        if problem is not None:
-            raise problem
-        return stopped
+                failed.append(Failure(container.name, error))
+    return Stopped(tuple(stopped), tuple(failed))
 
 
 def exec(
@@ -177,18 +211,20 @@ def _check_running(engine: Engine, container: ContainerInfo) -> None:
 
 
 def sweep(dry_run: bool = False, engine: str | Engine | None = None) -> Swept:
-    """Remove the containers whose owners are surely dead, and the folders these left behind.
+    """Remove the containers whose owners are surely dead, and what these left behind.
 
     Without any engine there are no containers, and that is no problem.
     """
-    problem = None
+    failed: tuple[Failure, ...] = ()
     try:
         with connected(engine) as found:
             return _sweep(found, dry_run)
     except ContainerError as error:
         if error.kind is not Kind.NO_ENGINE:
-            problem = f"containers could not be looked at or removed: {error.message}"
-    return replace(_sweep(None, dry_run), problem=problem)
+            error.message = f"containers could not be looked at or removed: {error.message}"
+            failed = (Failure(None, error),)
+    swept = _sweep(None, dry_run)
+    return replace(swept, failed=failed + swept.failed)
 
 
 def find(engine: Engine, name: str) -> ContainerInfo:
@@ -236,11 +272,11 @@ def connected(engine: str | Engine | None) -> Iterator[Engine]:
 
 
 def _all(engine: Engine) -> tuple[ContainerInfo, ...]:
-    found = [_read(each) for each in owned(engine)]
+    found = [_read(engine, each) for each in owned(engine)]
     return tuple(sorted(found, key=lambda each: (-each.created, each.name)))
 
 
-def _read(found: ContainerSummary) -> ContainerInfo:
+def _read(engine: Engine, found: ContainerSummary) -> ContainerInfo:
     owner = labels.parse(found.labels.get(labels.OWNER, ""))
     return ContainerInfo(
         id=found.id,
@@ -251,7 +287,7 @@ def _read(found: ContainerSummary) -> ContainerInfo:
         kind=found.labels.get(labels.KIND),
         session=found.labels.get(labels.SESSION),
         owner=None if owner is None else owner.pid,
-        owner_state=labels.owner_state(found.labels.get(labels.OWNER, "")),
+        owner_state=owner_state(engine, found),
     )
 
 
@@ -273,6 +309,7 @@ def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
 def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
     from podbot.sandbox.container import place, sweeping
     from podbot.sandbox.overlay import layers
+    from podbot.tools.cached import sweep as sweep_workspaces
 
     swept = sweeping.sweep(engine, dry_run)
     left = () if engine is None else _all(engine)
@@ -280,4 +317,15 @@ def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
     live = tuple(each.name for each in left if each.name not in gone)
     folder = layers.place() / place.FOLDER
     folders = tuple(str(folder / name) for name in swept.folders)
-    return Swept(swept.containers, folders, live, swept.problem)
+    failed = tuple(Failure(name, error) for name, error in swept.failed)
+    # After the containers, which may have been the last to use them.
+    files = sweep_workspaces(dry_run)
+    return Swept(
+        swept.containers,
+        folders,
+        live,
+        failed + tuple(Failure(path, error) for path, error in files.failed),
+        files.removed,
+        files.kept,
+        files.live,
+    )

@@ -13,22 +13,24 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.sandbox.channel import visible
-from podbot.sandbox.guest import remove_tree
 from podbot.sandbox.sandbox import Sandbox
+from podbot.tools import cached
 from podbot.tools.filesystem import KEPT_CHARACTERS, VfsFile, VirtualFileSystem
 from podbot.tools.mirror import ENTRIES, READS, moment, text_of
 from podbot.tools.mounts import PREVIEW_ENTRIES, Mount, MountedFile
 
-WORKSPACE_NAME = "workspace"
+WORKSPACE_NAME = cached.WORKSPACE_NAME
+METADATA_NAME = cached.METADATA_NAME
 STAGING_NAME = "staging"
-METADATA_NAME = ".wink-metadata"
 MARKER_NAME = "hydrated"
+
+remove = cached.remove
 
 _NO_LIMIT = 1 << 62
 
@@ -186,16 +188,6 @@ def _make_way_on_disk(folder: Path, names: tuple[str, ...]) -> None:
             here.unlink()
         here.mkdir(mode=0o755, exist_ok=True)
     remove(here / names[-1])
-
-
-def remove(path: Path) -> None:
-    """Remove a file, or a folder with whatever was made in it, if it is there."""
-    with suppress(FileNotFoundError):
-        above = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            remove_tree(above, path.name)
-        finally:
-            os.close(above)
 
 
 def _is_folder(path: Path) -> bool:

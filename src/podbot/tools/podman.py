@@ -7,24 +7,22 @@ section; the folder stays, so that a session that is taken up again finds its fi
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from podbot.config import variables
-from podbot.errors import ConfigError, Kind, SandboxError, ToolValidationError
+from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.prompt.section import CONTAINER_SHELL
 from podbot.runtime.session import Session
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, texts
+from podbot.tools import cached, hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
 from podbot.tools.shell import ShellParams, ShellResult
 
 if TYPE_CHECKING:
@@ -111,13 +109,12 @@ class PodmanSandboxSection(WorkspaceSection):
     config: PodmanSandboxConfig
 
     def __init__(self, *, session: Session, config: PodmanSandboxConfig | None = None):
-        chosen = config or PodmanSandboxConfig()
-        root = overlay_root(session.session_id)
+        chosen = settled(config, PodmanSandboxConfig)
         super().__init__(
             session=session,
             config=chosen,
             kind=_KIND,
-            home=lambda given: _ContainerHome(given, chosen, root),
+            home=lambda given: _ContainerHome(given, chosen, overlay_root(session.session_id)),
         )
 
 
@@ -126,16 +123,7 @@ def overlay_root(session_id: str) -> Path:
 
     ``$PODBOT_CACHE``, else ``~/.cache/podbot/podman``, and the session's id below it.
     """
-    said = variables.CACHE.read()
-    if said is None:
-        return Path(os.path.expanduser("~"), ".cache", "podbot", "podman", session_id)
-    if not os.path.isabs(said):
-        raise ConfigError(
-            f"{variables.CACHE.name}={said} is not an absolute path",
-            remedy="start it with /",
-            field=variables.CACHE.name,
-        )
-    return Path(said, session_id)
+    return cached.root() / session_id
 
 
 class _ContainerHome:
@@ -149,7 +137,7 @@ class _ContainerHome:
         self._config = config
         self._root = root
         self._name = f"wink-{given.session.session_id}"
-        self._made = False
+        self._mark: Path | None = None
 
     def open(self) -> Sandbox:
         """A container over the folder, which is made and filled the first time."""
@@ -176,16 +164,11 @@ class _ContainerHome:
         return sandbox
 
     def _filled(self) -> Path:
-        try:
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            facts = os.lstat(self._root)
-        except OSError as error:
-            raise _unusable(self._root, error.strerror or str(error)) from error
-        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-            raise _unusable(self._root, "it is not a folder of yours")
-        if facts.st_mode & 0o077:
-            os.chmod(self._root, 0o700)
-        self._made = True
+        if self._mark is None or not self._mark.exists():
+            try:
+                self._mark = cached.claim(self._root, keep=self._config.keep_workspace)
+            except OSError as error:
+                raise _unusable(self._root, error.strerror or str(error)) from error
         return hydration.hydrated(self._root, self._given.mounts)
 
     def workspace(self, sandbox: Sandbox, times: Times) -> PodmanWorkspace:
@@ -204,15 +187,15 @@ class _ContainerHome:
 
     def end(self) -> None:
         """Remove the folder if nobody wants it, or if it is empty."""
-        if not self._made:
+        mark, self._mark = self._mark, None
+        if mark is None:
             return
-        try:
-            with os.scandir(self._root / hydration.WORKSPACE_NAME) as entries:
-                empty = next(entries, None) is None
-        except OSError:
-            empty = True
-        if empty or not self._config.keep_workspace:
+        if cached.is_empty(self._root / hydration.WORKSPACE_NAME) or (
+            not self._config.keep_workspace
+        ):
             hydration.remove(self._root)
+        else:
+            cached.release(mark)
 
 
 def _unusable(root: Path, reason: str) -> ToolValidationError:

@@ -7,8 +7,8 @@ may still live.
 
 from __future__ import annotations
 
-from podbot.engine import Engine, labels
-from podbot.engine.owned import owned
+from podbot.engine import Engine
+from podbot.engine.owned import owned, owner_state
 from podbot.errors import ContainerError
 from podbot.frozen import dataclass
 from podbot.sandbox.container import kit, place
@@ -19,12 +19,18 @@ from podbot.sandbox.container.running import remove
 class Swept:
     """What was found dead and removed: containers by name, and folders.
 
-    ``problem`` tells why a container could not be removed.
+    ``failed`` are containers that could not be removed, each with the reason; ``problem`` is the
+    first of these.
     """
 
     containers: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    problem: str | None = None
+    failed: tuple[tuple[str, ContainerError], ...] = ()
+
+    @property
+    def problem(self) -> str | None:
+        """Why a container could not be removed, if so."""
+        return self.failed[0][1].message if self.failed else None
 
 
 def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
@@ -33,23 +39,26 @@ def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
     All that podbot makes is looked at, whatever it was made for. Raises `ContainerError` if the
     engine cannot be asked.
     """
-    containers, problem = ([], None) if engine is None else _containers(engine, dry_run)
+    containers, failed = ([], []) if engine is None else _containers(engine, dry_run)
     folders = place.sweep(dry_run)
     if not dry_run and not place.any_left():
         kit.drop_old()
-    return Swept(tuple(containers), tuple(folders), problem)
+    return Swept(tuple(containers), tuple(folders), tuple(failed))
 
 
-def _containers(engine: Engine, dry_run: bool) -> tuple[list[str], str | None]:
+def _containers(
+    engine: Engine, dry_run: bool
+) -> tuple[list[str], list[tuple[str, ContainerError]]]:
     found: list[str] = []
-    problem = None
+    failed: list[tuple[str, ContainerError]] = []
     for container in owned(engine):
-        if labels.owner_alive(container.labels.get(labels.OWNER, "")):
+        if owner_state(engine, container) != "dead":
             continue
+        name = container.name or container.id
         try:
             if not dry_run:
                 remove(engine, container.id)
-            found.append(container.name or container.id)
+            found.append(name)
         except ContainerError as error:
-            problem = problem or error.message  # one that is stuck keeps no other
-    return found, problem
+            failed.append((name, error))  # one that is stuck keeps no other
+    return found, failed
