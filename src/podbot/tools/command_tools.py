@@ -42,6 +42,14 @@ class CommandTools:
         command = shell.checked(params, self._live.workdir, self._limits.shell_seconds)
         with self._live.call(context) as sandbox:
             result = shell.run(sandbox, command, self._live.seconds(context, command.seconds))
+        # The program alone: its arguments may hold what nobody should find in a log.
+        self._live.logger.info(
+            "command.ended",
+            program=command.argv[0],
+            exit_code=result.exit_code,
+            duration_ms=result.duration_ms,
+            timed_out=result.timed_out,
+        )
         self._live.look_after()
         shown = cut(shlex.join(command.argv), 100)
         if result.timed_out:
@@ -58,6 +66,7 @@ class CommandTools:
         with self._live.call(context) as sandbox:
             seconds = self._live.seconds(context, evaluation.SECONDS)
             done = evaluation.evaluate(sandbox, params.code, seconds)
+        self._live.logger.info("code.ended", exit_code=done.exit_code, timed_out=done.timed_out)
         if done.timed_out:
             message = f"The code ran longer than {seconds:g} s and was ended."
         elif done.exit_code != 0:

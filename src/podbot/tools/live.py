@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from podbot.errors import FileError, GuestLostError, Kind, SandboxError, ToolValidationError
+from podbot.errors import (
+    FileError,
+    GuestLostError,
+    Kind,
+    PodbotError,
+    SandboxError,
+    ToolValidationError,
+)
 from podbot.runtime.logging import StructuredLogger
 from podbot.runtime.session import Session
 from podbot.sandbox.sandbox import Sandbox
@@ -99,6 +106,11 @@ class Live:
     def sandbox(self) -> Sandbox | None:
         """The sandbox, if it is open."""
         return self._sandbox
+
+    @property
+    def logger(self) -> StructuredLogger:
+        """Where it is told what becomes of the workspace, and what was run in it."""
+        return self._around.logger
 
     def files(self) -> VirtualFileSystem:
         """The files as the session knows them."""
@@ -215,7 +227,11 @@ class Live:
 
     def _open(self) -> Sandbox:
         around = self._around
-        sandbox = self._home.open()
+        try:
+            sandbox = self._home.open()
+        except PodbotError as error:
+            around.logger.warning("workspace.failed", kind=error.kind.value, reason=error.message)
+            raise
         try:
             self._started = around.clock()
             self._looked(sandbox)
