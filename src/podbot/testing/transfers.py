@@ -176,5 +176,5 @@ def snapshot(root: Path) -> dict[str, object]:
             elif path.is_dir():
                 found[shown] = None
             else:
-                found[shown] = (path.read_bytes(), path.stat().st_mode & 0o111)
+                found[shown] = (path.read_bytes(), path.stat().st_mode & 0o100)
     return found
