@@ -99,6 +99,17 @@ def state_root() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Workspaces of tests never mix with the user's, and a sweep of theirs never sees those."""
+    from podbot.config import variables
+
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(variables.CACHE.name, str(folder))
+        yield folder
+
+
 def is_allowed(reason: str) -> bool:
     """Whether this machine may skip for this reason."""
     for pattern, excused in ALLOWED_SKIPS:

@@ -84,21 +84,20 @@ def _names(image: str) -> Iterator[str]:
 
 
 def _found_in(path: str, image: str, environment: Mapping[str, str]) -> dict[str, str] | None:
+    registry = registry_of(image)
+    asked = _HUB_NAMES[0] if registry == DOCKER_HUB else registry
     try:
         with open(path, "rb") as file:
             settings = replies.fields(replies.parse(file.read(MAX_FILE)))
         helpers = replies.text_map(settings, "credHelpers")
-        auths, store = replies.below(settings, "auths"), replies.text(settings, "credsStore")
-        for name in _names(image):
-            helper = helpers.get(name, "")
-            found = _from_helper(helper, name, environment) if helper else _entry(auths, name)
-            if found is None and store and not helper:
-                found = _from_helper(store, name, environment)
-            if found is not None:
-                return {**found, "serveraddress": registry_of(image)}
+        helper = helpers.get(asked) or helpers.get(registry) or replies.text(settings, "credsStore")
+        found = _from_helper(helper, asked, environment) if helper else None
+        auths = replies.below(settings, "auths")
+        entries = (_entry(auths, name) for name in _names(image))
+        found = found or next((entry for entry in entries if entry is not None), None)
     except (OSError, ContainerError):
-        pass  # a file that makes no sense logs nobody in, and what it holds is not for a message
-    return None
+        return None  # what makes no sense logs nobody in, and what it holds is not for a message
+    return None if found is None else {**found, "serveraddress": registry}
 
 
 def _entry(auths: Fields, name: str) -> dict[str, str] | None:

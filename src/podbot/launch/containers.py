@@ -167,7 +167,7 @@ def exec(
     spec = ExecSpec(request.command, request.environment, request.workdir, request.user)
     if request.workdir is not None and not request.workdir.startswith("/"):
         raise ContainerError(
-            f"the folder to start in, {request.workdir or 'an empty word'}, has no absolute path",
+            f"the folder to start in, {request.workdir!r}, is not an absolute path",
             kind=Kind.BAD_CWD,
             remedy="give its path in the container, from / on",
         )
