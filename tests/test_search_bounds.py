@@ -172,3 +172,13 @@ def test_the_tool_says_what_was_skipped_and_that_time_ran_out(
         assert "The time was up before all was searched" in late.message
         assert "There are more" not in late.message
         assert [str(match.path) for match in late.value.matches] == ["a"]
+
+
+def test_a_search_in_memory_that_does_not_stop_by_itself_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("podbot.sandbox.matching.GRACE", -59.5)  # so that nobody waits for it
+    with MemorySandbox(files={"a": "a" * 60 + "b\n"}) as sandbox:
+        with pytest.raises(SandboxError) as raised:
+            sandbox.grep(RUNAWAY, timeout=60.0)
+        assert raised.value.kind is Kind.TIMEOUT
