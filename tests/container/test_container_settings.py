@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podbot.errors import Kind, LaunchError
+from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, open
 from podbot.sandbox.container.settings import CONTAINER_LIMITS, Settings
 from podbot.sandbox.limits import GIB
@@ -57,5 +57,7 @@ def test_an_image_must_be_named(image: str) -> None:
 
 
 def test_an_option_that_is_none_is_an_error_of_the_caller() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(SandboxError) as raised:
         open("container", colour="blue")
+    assert raised.value.kind is Kind.INVALID
+    assert "colour" in raised.value.message
