@@ -1235,7 +1235,7 @@ serve(sys.argv[1])
 """
 
 KERNEL_REPLY = struct.Struct("!BII")
-INTERRUPT_GRACE = 2.0
+INTERRUPT_GRACE = 5.0
 AWAKE_SECONDS = 0.0002
 
 

@@ -29,7 +29,7 @@ from podbot.sandbox.values import Guarantee
 
 SANDBOX_VARIABLE = "PODBOT_SANDBOX"
 END_SECONDS = 5.0
-KILL_ROUNDS = 100
+KILL_ROUNDS = 1000
 
 
 class LocalLauncher:
