@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,14 @@ from pathlib import Path
 import pytest
 
 from podbot.sandbox.overlay import layers
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """The host's files get the modes a test names, and sandboxes' by the same rule."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture
