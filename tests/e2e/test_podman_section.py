@@ -203,6 +203,28 @@ class TestPodmanShell:
         section.close()
         assert not service.containers(f"name={name}")
 
+    def test_the_exit_of_the_interpreter_stops_the_container(self, service: Service) -> None:
+        script = textwrap.dedent(
+            f"""
+            from podbot.prompt import Prompt
+            from podbot.prompt.builtins.podman import PodmanShellSection
+            from podbot.runtime.events import InProcessEventBus
+            from podbot.runtime.session import Session
+
+            section = PodmanShellSection(image={service.image!r})
+            prompt = Prompt(ns="a", key="b", sections=[section])
+            session = Session(bus=InProcessEventBus())
+            started = prompt.call("podman_shell", {{"action": "start"}}, session=session)
+            print(started.value.container_name)
+            """
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        )
+        name = done.stdout.strip()
+        assert name.startswith("wai-shell-"), done
+        wait_for(lambda: not service.containers(f"name={name}"))
+
     def test_a_container_whose_time_is_up_is_removed(self, service: Service) -> None:
         session = Session(bus=InProcessEventBus())
         section = PodmanShellSection(image=service.image, timeout=timedelta(seconds=1))
