@@ -3147,7 +3147,7 @@ def _is_there(folder: int, name: str) -> bool:
 def end_descendants() -> None:
     """Kill everything below this process, whatever it did to get away, and wait for it."""
     me = os.getpid()
-    for _ in range(200):
+    for _ in range(800):
         table = process_table()
         below = [
             pid
