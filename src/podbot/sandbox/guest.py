@@ -74,6 +74,7 @@ QUEUE_LIMIT = 8 * 1024 * 1024
 SPOOL_LIMIT = 64 * 1024 * 1024
 SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
 SEARCH_FILE_LIMIT = 64 * 1024 * 1024  # larger files are not searched
+SEARCH_LEASH = 0.5  # what rg may take when it looks at no file's size, which is quicker
 SEARCH_GRACE = 2.0  # what a search whose time is up has for telling what it found
 NAMES_LIMIT = 8 * 1024 * 1024
 FEW_ENTRIES = 100
@@ -2210,7 +2211,6 @@ class _Translator:
 RG_FLAGS = (
     "--no-config", "--no-messages", "--hidden", "--no-ignore", "--text", "--encoding=none",
     "--null", "--line-number", "--no-heading", "--with-filename", "--color=never",
-    f"--max-filesize={SEARCH_FILE_LIMIT}",
 )  # fmt: skip
 # What rg says of a file that it leaves out for its size.
 RG_LEFT_OUT = re.compile(rb": [0-9]+ bytes$", re.MULTILINE)
@@ -2227,7 +2227,7 @@ class Ripgrep:
         self._rg = rg
         self._folder = folder_fd
         self._pattern, self._check = translated
-        self._sorted = False
+        self._sorted = self._bounded = False
         self._ends: float = time.monotonic() + request["timeout"]
         self._begin()
 
@@ -2236,27 +2236,34 @@ class Ripgrep:
         argv = [self._rg, *RG_FLAGS]
         glob = request["glob"]
         self._narrowed = bool(glob and PLAIN_GLOB.match(glob) and ".." not in glob)
-        # It tells of files that it leaves out only so; with a glob it would tell of every file.
-        argv.append("--glob=/" + glob.lstrip("/") if self._narrowed else "--debug")
+        if self._narrowed:
+            argv.append("--glob=/" + glob.lstrip("/"))
+        timeout = self._remaining()
+        if self._bounded:
+            argv.append(f"--max-filesize={SEARCH_FILE_LIMIT}")
+            if not self._narrowed:  # else it would tell of every file, not of those left out only
+                argv.append("--debug")
+        else:
+            timeout = min(timeout, SEARCH_LEASH)
         if self._sorted:
             argv.append("--sort=path")
         argv += ["--regexp=" + self._pattern, "./"]
-        inner = {
-            "id": request["id"],
-            "max_output": SEARCH_OUTPUT_LIMIT,
-            "timeout": self._remaining(),
-        }
+        inner = {"id": request["id"], "max_output": SEARCH_OUTPUT_LIMIT, "timeout": timeout}
         Searching(self._guest, inner, argv, self._folder, self)
 
     def done(self, job: Searching, status: int) -> None:
         """rg ended: answer, or look again in another way."""
         guest, request = self._guest, self._request
+        code, number = exit_of(status)
+        if not (self._bounded or job.cancelled) and (job.timed_out or number):
+            self._bounded = True  # there may be a file without an end, or nearly so
+            self._begin()
+            return
         rows = parse_rg(job.out.text(), complete=not (job.out.lost or job.timed_out))
         if job.cancelled or (job.timed_out and not rows):
             self._close()
             guest.refuse(request, "timeout", "the search took longer than its time limit")
             return
-        code, _ = exit_of(status)
         if job.out.lost and not self._sorted and not job.timed_out:
             self._sorted = True  # too much to sort here: let rg bring it in order, and cut
             self._begin()
@@ -2270,7 +2277,7 @@ class Ripgrep:
         found.verify = self._check == "all" or (
             self._check == "wide" and any(not row[2].isascii() for row in rows)
         )
-        found.count = not job.timed_out and (
+        found.count = (self._bounded and not job.timed_out) and (
             self._narrowed or RG_LEFT_OUT.search(job.err.text()) is not None
         )
         if found.verify or found.count:
@@ -2393,7 +2400,10 @@ def rank(folder: int, rows: list[Row], request: Head) -> Finds:
     for name in sorted(by_file, key=lambda name: name.split("/")):
         if narrow is not None and not narrow.matches(name):
             continue
-        if _is_binary(folder, name):
+        look = _looked(folder, name)
+        if look == "large":
+            finds.skipped += 1
+        if look != "text":
             continue
         shown = under(request["path"], name)
         for number, line in by_file[name]:
@@ -2402,15 +2412,18 @@ def rank(folder: int, rows: list[Row], request: Head) -> Finds:
     return finds
 
 
-def _is_binary(folder: int, path: str) -> bool:
+def _looked(folder: int, path: str) -> Literal["text", "binary", "large"]:
+    """What kind of file it is that something was found in."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:
-        return False
+        return "text"
     try:
-        return b"\0" in os.read(fd, BINARY_PROBE)
+        if os.fstat(fd).st_size > SEARCH_FILE_LIMIT:
+            return "large"
+        return "binary" if b"\0" in os.read(fd, BINARY_PROBE) else "text"
     except OSError:
-        return False
+        return "text"
     finally:
         os.close(fd)
 

@@ -123,7 +123,8 @@ class GrepResult:
     """Matches in order of path and line.
 
     ``truncated`` says that there were more, or may be: with ``timed_out`` the time was up before
-    all was searched. ``skipped`` counts files that were not searched, being larger than 64 MiB.
+    all was searched. ``skipped`` counts files that are left out, being larger than 64 MiB (those
+    in which nothing would have been found may not be counted).
     """
 
     matches: tuple[GrepMatch, ...]
