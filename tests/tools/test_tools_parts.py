@@ -31,6 +31,7 @@ from podbot.tools import (
 
 
 def test_a_variable_wins_over_its_alias(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PODBOT_CACHE", raising=False)
     monkeypatch.setenv("WEAKINCENTIVES_CACHE", "/old")
     assert variables.CACHE.read() == "/old"
     monkeypatch.setenv("PODBOT_CACHE", "/new")
