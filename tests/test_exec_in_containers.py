@@ -20,6 +20,8 @@ from standin import Asked
 from podbot import api
 from podbot.cli import main
 from podbot.engine import labels, refusals
+from podbot.engine.execs import ExecSpec
+from podbot.errors import Kind
 
 UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
 
@@ -160,7 +162,7 @@ def test_a_command_that_only_talks_so_is_shown_whole(
 
 def test_what_is_held_back_comes_when_it_is_too_much_for_a_refusal() -> None:
     taken: list[bytes] = []
-    held = refusals.Held(lambda _, data: taken.append(data))
+    held = refusals.Held(lambda _, data: taken.append(data), ExecSpec(("no",)))
 
     held.take(1, DOCKER.encode())
     assert taken == []
@@ -231,3 +233,32 @@ def test_a_terminal_has_its_size_from_the_start(
     started = next(each for each in service.asked if each.path.endswith("/start")).json()
     assert (started["h"], started["w"]) == (33, 44)  # Podman's words
     assert started["ConsoleSize"] == [33, 44]  # Docker's
+
+
+def test_what_a_command_passes_on_from_an_engine_of_its_own_is_its_own() -> None:
+    said = b"Error: crun: executable file `nosuch` not found in $PATH: No such file or directory"
+    said += b": OCI runtime attempted to invoke a command that was not found\n"
+    taken: list[bytes] = []
+    held = refusals.Held(lambda _, data: taken.append(data), ExecSpec(("podman", "run", "nosuch")))
+    held.take(2, said)
+    assert taken == [said] and held.refusal(127) is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "workdir", "said", "kind"),
+    [
+        ("x", None, "error adding pid 5 to cgroups: no such file or directory", Kind.EXEC_FAILED),
+        ("chdir-tool", "/w", 'exec: "chdir-tool": executable file not found in $PATH',
+         Kind.COMMAND_NOT_FOUND),
+        ("/f", None, "open executable: Permission denied", Kind.COMMAND_NOT_EXECUTABLE),
+        ("ls", "/w", 'chdir to cwd ("/w") set in config.json failed: no such file or directory',
+         Kind.BAD_CWD),
+    ],
+)  # fmt: skip
+def test_only_what_is_named_is_blamed(
+    argv: str, workdir: str | None, said: str, kind: Kind
+) -> None:
+    spec = ExecSpec((argv,), workdir=workdir)
+    line = f"OCI runtime exec failed: {said}"
+    assert refusals.is_refusal(line.encode(), spec)
+    assert refusals.error(line, "one", spec).kind is kind

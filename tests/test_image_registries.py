@@ -267,3 +267,7 @@ def test_the_help_of_each_verb_has_examples(capsys: pytest.CaptureFixture[str]) 
 
     shown = capsys.readouterr().out
     assert "examples:\n  podbot image build --small" in shown and "exit codes:" in shown
+
+
+def test_an_odd_name_has_an_end() -> None:
+    assert list(image_credentials._names("a.b@c/d"))[-1] == "a.b@c"

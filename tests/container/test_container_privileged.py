@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podbot.engine import BindMount, Facts
-from podbot.errors import Kind, LaunchError
+from podbot.errors import Kind, LaunchError, PromptError
 from podbot.frozen import replace
 from podbot.prompt.builtins.podman import PodmanShellSection
 from podbot.runtime.events import InProcessEventBus
@@ -18,6 +18,7 @@ from podbot.sandbox.container.identity import EngineKind, choose_root
 from podbot.sandbox.container.plan import Draft
 from podbot.sandbox.container.report import Made
 from podbot.sandbox.container.settings import Settings
+from podbot.sandbox.container.stay import Stay
 from podbot.sandbox.container.workspace import Contents
 
 ROOTLESS = Facts(True, "5.0", "1.41", True, 2, True)
@@ -70,6 +71,20 @@ def test_an_ordinary_user_gets_none_from_an_engine_of_roots() -> None:
 def test_one_is_given_no_folder(choices: dict[str, object]) -> None:
     with pytest.raises(LaunchError, match="given no folder"):
         Settings(image="image", privileged=True, **choices)  # type: ignore[arg-type]  # by name
+
+
+@pytest.mark.parametrize("value", ["false", "no", 0, 1, [False]])
+def test_nothing_but_true_asks_for_it(value: object) -> None:
+    with pytest.raises(LaunchError, match="neither True nor False"):
+        Settings.of(None, {"privileged": value})  # type: ignore[typeddict-item]  # on purpose
+    with pytest.raises(PromptError, match="neither True nor False"):
+        PodmanShellSection(privileged=value)  # type: ignore[arg-type]  # likewise
+
+
+def test_one_that_runs_is_given_no_folder_either(tmp_path: Path) -> None:
+    stay = Stay(ASKED)
+    with pytest.raises(LaunchError, match="given no folder"):
+        stay.fill(tmp_path)
 
 
 def test_the_guarantees_say_what_is_lost() -> None:

@@ -180,6 +180,17 @@ class Told:
         return "as it wants"
 
 
+def test_a_method_of_a_value_that_happens_to_be_called_as_json_does_not_count() -> None:
+    @dataclass(frozen=True)
+    class Report:
+        a: int
+
+        def as_json(self, indent: int) -> str:
+            raise AssertionError(indent)
+
+    assert as_json(Report(1)) == {"a": 1}
+
+
 def test_a_value_is_shown_as_json_below_the_message() -> None:
     value = Plain(
         Path("a/b"),

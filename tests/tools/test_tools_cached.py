@@ -22,6 +22,7 @@ from podbot.launch import containers as commands
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox.container import sandbox as backend
+from podbot.sandbox.overlay import layers
 from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection, cached
 
 CRASHES = """
@@ -126,7 +127,7 @@ def test_whoever_takes_a_folder_up_after_a_crash_decides_about_it(cache: Path) -
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     crashed_beside.write_text(f"{dead}remove\n")
-    cached.release(mark)
+    cached.finish(mark, keep=True)
 
     assert list(mark.parent.iterdir()) == []
     assert cached.sweep() == cached.Swept()
@@ -138,20 +139,58 @@ def test_what_cannot_be_removed_is_told_and_keeps_no_other(
 ) -> None:
     crashed(cache / "a", "remove")
     crashed(cache / "b", "remove")
-    real = cached.remove_tree
+    real = layers.remove
 
-    def refuse(above: int, name: str) -> None:
-        if name == "a":
+    def refuse(path: Path) -> None:
+        if path.name == "a":
             raise PermissionError(1, "not yours")
-        real(above, name)
+        real(path)
 
-    monkeypatch.setattr(cached, "remove_tree", refuse)
+    monkeypatch.setattr(layers, "remove", refuse)
 
     swept = cached.sweep()
 
     assert names(swept.removed) == ["b"]
     ((path, error),) = swept.failed
     assert path == str(cache / "a") and error.kind is Kind.IO and "podman unshare" in str(error)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_empty(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(cache / "one", "keep", "a.txt")
+
+    def refuse(_: object) -> None:
+        raise PermissionError(13, "its mode was changed from inside")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", refuse)
+        assert not cached.is_empty(cache / "one" / "workspace")
+        assert cached._fate(cache / "one") == "kept"
+    assert cached.is_empty(cache / "nothing")
+
+
+def test_a_folder_is_not_removed_from_under_another_section(cache: Path) -> None:
+    one, other = (cached.claim(cache / "shared", keep=False) for _ in range(2))
+    (cache / "shared" / "workspace").mkdir()
+    (cache / "shared" / "workspace" / "a.txt").write_text("still needed")
+
+    cached.finish(one, keep=False)
+    assert (cache / "shared" / "workspace" / "a.txt").exists()
+    cached.finish(other, keep=False)
+    assert not (cache / "shared").exists()
+
+
+def test_a_cache_that_makes_no_sense_is_told_as_a_failure(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODBOT_CACHE", "relative")
+    ((name, error),) = cached.sweep().failed
+    assert name == "PODBOT_CACHE" and "absolute" in str(error)
+
+    cache.write_text("a file")
+    monkeypatch.setenv("PODBOT_CACHE", str(cache))
+    assert cached.sweep() == cached.Swept()
 
 
 def test_a_claim_is_of_a_folder_that_is_still_there(

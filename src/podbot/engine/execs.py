@@ -180,7 +180,7 @@ class Execs:
         with self.start(exec_id) as stream:
             joining.collect(stream, None, kept, seconds)
         status = self.wait(exec_id, NOTED_SECONDS)
-        if status in refusals.STATUSES and refusals.is_refusal(kept.stderr):
+        if status in refusals.STATUSES and refusals.is_refusal(kept.stderr, spec):
             raise refusals.error(kept.stderr.decode("utf-8", "replace"), container, spec)
         return status
 

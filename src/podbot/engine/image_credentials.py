@@ -77,7 +77,7 @@ def _names(image: str) -> Iterator[str]:
     path = image.partition("@")[0]
     if ":" in path.rpartition("/")[2]:
         path = path.rpartition(":")[0]
-    while path != registry:
+    while path and path != registry:
         yield path
         path = path.rpartition("/")[0]
     yield registry

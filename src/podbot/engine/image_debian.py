@@ -123,7 +123,7 @@ exit "$status"
 
 
 def _pieces(command: list[str], mirror: str, say: Say) -> Generator[bytes, None, None]:
-    process = None
+    process = listening = None
     try:
         process = _start(command)
         told, made = cast("IO[bytes]", process.stderr), cast("IO[bytes]", process.stdout)
@@ -139,6 +139,8 @@ def _pieces(command: list[str], mirror: str, say: Say) -> Generator[bytes, None,
     finally:
         if process is not None:
             _end(process)
+        if listening is not None:
+            listening.join(END_SECONDS)
 
 
 def _start(command: list[str]) -> subprocess.Popen[bytes]:
@@ -165,7 +167,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdout, process.stdin):  # the output first: a reader may be waited for
         cast("IO[bytes]", pipe).close()
     process.wait()
-    cast("IO[bytes]", process.stderr).close()
 
 
 class _Heard:
@@ -177,14 +178,18 @@ class _Heard:
         self.errors: deque[str] = deque(maxlen=KEPT_LINES)
 
     def listen(self, told: IO[bytes]) -> None:
-        """Until it says no more."""
-        while line := told.readline(4096):
-            text = _WHO.sub("//", replies.visible(line.decode("utf-8", "replace").strip()))
-            self.last.append(text)
-            if text.startswith("E: "):
-                self.errors.append(text.removeprefix("E: "))
-            elif text.startswith("I: ") and text.endswith("...") and not _ASIDE.search(text):
-                self._say(text[3:-3])
+        """Until it says no more; then nobody needs the pipe."""
+        with told:
+            while line := told.readline(4096):
+                self._hear(line)
+
+    def _hear(self, line: bytes) -> None:
+        text = _WHO.sub("//", replies.visible(line.decode("utf-8", "replace").strip()))
+        self.last.append(text)
+        if text.startswith("E: "):
+            self.errors.append(text.removeprefix("E: "))
+        elif text.startswith("I: ") and text.endswith("...") and not _ASIDE.search(text):
+            self._say(text[3:-3])
 
 
 _WHO = re.compile(r"//[^/\s@]*@")

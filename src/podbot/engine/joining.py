@@ -83,7 +83,7 @@ def attached(engine: Engine, container: str, spec: ExecSpec, streams: Streams | 
     tty, execs = streams.are_a_terminal, engine.execs
     has_input = _is_open(streams.stdin)  # before a connection can get its number
     exec_id = execs.create(container, replace(spec, tty=tty, stdin=True))
-    held = refusals.Held(_writer(streams))
+    held = refusals.Held(_writer(streams), spec)
     try:
         with execs.start(exec_id, tty=tty, size=_size(streams.stdout) if tty else None) as stream:
             pump = _Pump(stream, held.take, framed=not tty)

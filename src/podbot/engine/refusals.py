@@ -26,6 +26,8 @@ HELD = 8 * 1024
 _BEGINS = re.compile(
     rb"OCI runtime exec failed: |unable to find (?:user|group) |Error: \S+: [^\n]*: OCI "
 )
+_A_PROGRAM = re.compile("executable file|attempted to invoke|exec: ")
+_OPENED = "open executable: "  # as crun begins, and then it names nothing
 _FOLDER = re.compile("chdir|working directory|cwd must", re.IGNORECASE)
 _USER = re.compile("unable to find (user|group)")
 _MISSING = re.compile("not found|no such file", re.IGNORECASE)
@@ -40,15 +42,15 @@ class Held:
     An engine sends it in one piece, so the first piece decides.
     """
 
-    def __init__(self, take: Taken):
-        self._take = take
+    def __init__(self, take: Taken, spec: ExecSpec):
+        self._take, self._spec = take, spec
         self._begun = self._holding = False
         self._held: list[tuple[int, bytes]] = []
 
     def take(self, stream: int, data: bytes) -> None:
         """Pass it on, or hold it."""
         if not self._begun:
-            self._begun, self._holding = True, is_refusal(data)
+            self._begun, self._holding = True, is_refusal(data, self._spec)
         if not self._holding:
             self._take(stream, data)
             return
@@ -70,9 +72,16 @@ class Held:
         return b"".join(data for _, data in self._held).decode("utf-8", "replace")
 
 
-def is_refusal(said: bytes) -> bool:
-    """Whether this is how an engine tells that a command was not started."""
-    return _BEGINS.match(said) is not None
+def is_refusal(said: bytes, spec: ExecSpec) -> bool:
+    """Whether this is how an engine tells that this command was not started.
+
+    A command may run containers itself, and pass on what an engine of its own said of another one.
+    """
+    line = said.decode("utf-8", "replace")
+    about_another = _A_PROGRAM.search(line) and not (
+        _names(line, spec.argv[0]) or (spec.workdir and _names(line, spec.workdir))
+    )
+    return _BEGINS.match(said) is not None and not about_another
 
 
 def error(said: str, container: str, spec: ExecSpec) -> ContainerError:
@@ -82,7 +91,8 @@ def error(said: str, container: str, spec: ExecSpec) -> ContainerError:
     """
     line = said.strip().partition("\n")[0]
     command = replies.visible(spec.argv[0])
-    if spec.workdir is not None and _FOLDER.search(line):
+    other = line.replace(spec.argv[0], "")  # a command may be called chdir
+    if spec.workdir is not None and _names(line, spec.workdir) and _FOLDER.search(other):
         return _bad_folder(line, container, spec.workdir)
     if _USER.search(line):
         user = replies.visible(spec.user or "")
@@ -91,13 +101,14 @@ def error(said: str, container: str, spec: ExecSpec) -> ContainerError:
             f"container {container} has no user or group {user}",
             "give numbers, as in --user 1000:1000, or a name that its /etc/passwd has",
         )
-    if _MISSING.search(line):
+    named = _names(line, spec.argv[0]) or _OPENED in line
+    if named and _MISSING.search(line):
         return _made(
             Kind.COMMAND_NOT_FOUND,
             f"there is no command {command} in container {container}",
             "check its name and the container's PATH; `sh -c` runs what a shell understands",
         )
-    if _FORBIDDEN.search(line):
+    if named and _FORBIDDEN.search(line):
         return _made(
             Kind.COMMAND_NOT_EXECUTABLE,
             f"{command} cannot be executed in container {container}",
@@ -113,9 +124,16 @@ def error(said: str, container: str, spec: ExecSpec) -> ContainerError:
 def retold(problem: ContainerError, container: str, spec: ExecSpec) -> ContainerError:
     """The same for an engine that refused the call and told why; any other problem as it is."""
     _, _, said = problem.message.partition(": ")
-    if problem.kind is not Kind.EXEC_FAILED or not is_refusal(said.encode()):
+    if problem.kind is not Kind.EXEC_FAILED or not is_refusal(
+        said.encode("utf-8", "replace"), spec
+    ):
         return problem
     return error(said, container, spec)
+
+
+def _names(line: str, thing: str) -> bool:
+    """Whether a runtime speaks of this thing: it puts names into quotes of some kind."""
+    return any(f"{quote}{thing}{quote}" in line for quote in "\"'`")
 
 
 def _bad_folder(line: str, container: str, workdir: str) -> ContainerError:

@@ -59,12 +59,12 @@ def compare(spec: ContainerSpec, facts: Facts, details: Fields) -> Resolved:
         *_identity(spec, facts, details),
         *_limits(profile, facts, host),
         *_mounts(spec, details),
+        *_namespaces(profile, host),
     ]
-    if not profile.privileged:
+    if not profile.privileged:  # which has every capability and device, and no confinement
         differences += [
             *_confinement(profile, host),
             *_capabilities(profile, facts, details),
-            *_namespaces(profile, host),
             *_extras(profile, host),
         ]
     unenforced: tuple[str, ...] = ()

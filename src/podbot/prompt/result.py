@@ -87,7 +87,7 @@ def _shown(value: object) -> str:
 def as_json(value: object, depth: int = _DEPTH) -> Json:
     """A value as JSON data: dataclasses become objects, sequences lists, the rest text.
 
-    A dataclass that is no object to its readers, such as a path, has a method ``as_json``.
+    A dataclass that is no object to its readers, such as a path, has a method ``__podbot_json__``.
     """
     if isinstance(value, enum.Enum):
         return as_json(value.value, depth)
@@ -98,7 +98,7 @@ def as_json(value: object, depth: int = _DEPTH) -> Json:
     if depth == 0:
         return "..."
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        own = getattr(type(value), "as_json", None)
+        own = getattr(type(value), "__podbot_json__", None)
         if own is not None:
             return as_json(own(value), depth - 1)
         return {

@@ -61,8 +61,9 @@ class ScriptedModel:
     name: str = "scripted"
 
     def __post_init__(self) -> None:
-        expect_each(self.steps, object, "the steps of a script", PromptError)
-        for number, step in enumerate(self.steps):
+        steps = expect_each(self.steps, object, "the steps of a script", PromptError)
+        object.__setattr__(self, "steps", steps)  # an iterator could be played once only
+        for number, step in enumerate(steps):
             if not callable(step):
                 expect(step, ScriptedCall, f"step {number} of the script", PromptError)
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from podbot.config import variables
 from podbot.engine import labels
-from podbot.errors import ConfigError, Kind, SandboxError
+from podbot.errors import ConfigError, Kind, PodbotError, SandboxError
 from podbot.frozen import dataclass
-from podbot.sandbox.guest import remove_tree
+from podbot.sandbox.overlay import layers
 
 WORKSPACE_NAME = "workspace"
 METADATA_NAME = ".wink-metadata"
@@ -38,7 +38,7 @@ class Swept:
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
-    failed: tuple[tuple[str, SandboxError], ...] = ()
+    failed: tuple[tuple[str, PodbotError], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,14 @@ def claim(folder: Path, *, keep: bool) -> Path:
     raise OSError(16, "somebody keeps removing it")
 
 
-def release(mark: Path) -> None:
-    """It is not in use any more by whoever made this mark, who wants its files kept."""
+def finish(mark: Path, *, keep: bool) -> None:
+    """Whoever made this mark has done; the folder goes too, if nobody else uses it or wants it."""
     folder = mark.parents[2]
     with suppress(FileNotFoundError), _locked(folder):
         _forget_dead(folder)
         mark.unlink()
+        if not _marks(folder) and (not keep or is_empty(folder / WORKSPACE_NAME)):
+            remove(folder)
 
 
 def sweep(dry_run: bool = False) -> Swept:
@@ -96,12 +98,21 @@ def sweep(dry_run: bool = False) -> Swept:
     removed: list[str] = []
     kept: list[str] = []
     live: list[str] = []
-    failed: list[tuple[str, SandboxError]] = []
-    place = root()
-    for folder in sorted(place.iterdir()) if place.is_dir() else []:
+    failed: list[tuple[str, PodbotError]] = []
+    try:
+        folders = sorted(root().iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return Swept()
+    except ConfigError as error:
+        return Swept(failed=((variables.CACHE.name, error),))
+    except OSError as error:
+        return Swept(failed=((str(root()), _stuck(root(), error)),))
+    for folder in folders:
         try:
-            with _locked(folder, at_once=True) as fd:
-                fate = _fate(folder, os.fstat(fd).st_uid)
+            if os.lstat(folder).st_uid != os.getuid():
+                continue
+            with _locked(folder, at_once=True):
+                fate = _fate(folder)
                 if fate == "removed" and not dry_run:
                     remove(folder)
         except BlockingIOError:
@@ -118,25 +129,23 @@ def sweep(dry_run: bool = False) -> Swept:
 def remove(path: Path) -> None:
     """Remove a file, or a folder with whatever was made in it, if it is there."""
     with suppress(FileNotFoundError):
-        above = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            remove_tree(above, path.name)
-        finally:
-            os.close(above)
+        layers.remove(path)
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether nothing is in a folder, or there is none."""
+    """Whether nothing is in a folder, or there is none. One that cannot be looked at is not."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is None
-    except OSError:
+    except FileNotFoundError:
         return True
+    except OSError:
+        return False
 
 
-def _fate(folder: Path, owner: int) -> str:
+def _fate(folder: Path) -> str:
     """What becomes of a folder; nothing if it is not podbot's."""
-    marks = _marks(folder) if owner == os.getuid() else []
+    marks = _marks(folder)
     if not marks:
         return ""
     if any(mark.alive for mark in marks):

@@ -30,7 +30,7 @@ class VfsPath:
         """As a sandbox takes it: relative to the workspace."""
         return "/".join(self.segments) or "."
 
-    def as_json(self) -> str:
+    def __podbot_json__(self) -> str:
         """As programs read it in a result, and as tools take it: ``src/app.py``."""
         return str(self)
 

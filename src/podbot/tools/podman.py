@@ -188,14 +188,8 @@ class _ContainerHome:
     def end(self) -> None:
         """Remove the folder if nobody wants it, or if it is empty."""
         mark, self._mark = self._mark, None
-        if mark is None:
-            return
-        if cached.is_empty(self._root / hydration.WORKSPACE_NAME) or (
-            not self._config.keep_workspace
-        ):
-            hydration.remove(self._root)
-        else:
-            cached.release(mark)
+        if mark is not None:
+            cached.finish(mark, keep=self._config.keep_workspace)
 
 
 def _unusable(root: Path, reason: str) -> ToolValidationError:

@@ -366,6 +366,11 @@ def _cut(data: bytes, limit: int) -> str:
 
 
 def _check(settings: _Settings) -> None:
+    if not isinstance(settings.privileged, bool):  # the text "false" would count as yes
+        raise PromptError(
+            f"privileged={settings.privileged!r:.80} is neither True nor False",
+            remedy="pass a bool; leave it out for no privileges",
+        )
     if _PREFIX.fullmatch(settings.name_prefix) is None:
         raise PromptError(
             f"name_prefix={settings.name_prefix!r} cannot begin the name of a container",

@@ -99,6 +99,10 @@ class Settings:
         return cls(target, **given)  # type: ignore[arg-type]  # the keys are those of the options
 
     def __post_init__(self) -> None:
+        for name in ("privileged", "hand_over", "discard", "confined", "lazy", "restart"):
+            if not isinstance(getattr(self, name), bool):  # the text "false" would count as yes
+                value = getattr(self, name)
+                raise _refused(f"{name}={value!r:.80} is neither True nor False", "pass a bool")
         if self.workspace not in ("review", "copy", "bind"):
             raise _refused(
                 f"workspace={self.workspace!r} is not known", 'use "review", "copy" or "bind"'
@@ -124,15 +128,20 @@ class Settings:
         if self.privileged and (
             self.target is not None or self.layer is not None or self.policy.writable
         ):
-            raise _refused(
-                "a privileged container is given no folder: nothing would keep it to that one",
-                "leave out privileged, or the target and what is writable",
-            )
+            raise no_folder()
         if self.workspace == "bind" and (self.target is None or self.layer is not None):
             raise _refused(
                 'workspace="bind" works on a folder itself, and none is named',
                 "name it as target",
             )
+
+
+def no_folder() -> LaunchError:
+    """The refusal of a folder for a privileged container."""
+    return _refused(
+        "a privileged container is given no folder: nothing would keep it to that one",
+        "leave out privileged, or the target and what is writable",
+    )
 
 
 def _refused(message: str, remedy: str) -> LaunchError:

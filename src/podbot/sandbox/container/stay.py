@@ -38,7 +38,7 @@ from podbot.sandbox.container import target as targets
 from podbot.sandbox.container.identity import EngineKind, Identity
 from podbot.sandbox.container.place import Door, Place
 from podbot.sandbox.container.running import Running
-from podbot.sandbox.container.settings import WORKDIR, Settings
+from podbot.sandbox.container.settings import WORKDIR, Settings, no_folder
 from podbot.sandbox.container.settings import Target as GivenTarget
 from podbot.sandbox.container.stream import Stream
 from podbot.sandbox.container.target import Target
@@ -310,6 +310,8 @@ class Stay:
 
     def fill(self, given: GivenTarget) -> None:
         """Copy a target into the empty workspace of a container that runs already."""
+        if self.settings.privileged:
+            raise no_folder()
         with self._lock:
             grounds = self._found()
             if grounds.target is not None:
