@@ -16,22 +16,26 @@ from types import TracebackType
 from typing import Self
 
 from podbot.errors import Kind, SandboxError
-from podbot.sandbox.launcher import find
+from podbot.sandbox.options import launcher_of
 from podbot.sandbox.sandbox import Sandbox, opened
 
 REFILL_PAUSE = 0.01
 
 
 class Pool:
-    """Keeps ``size`` sandboxes of one kind ready; the options are those of `open`."""
+    """Keeps ``size`` sandboxes of one kind ready; the options are those of `open`.
+
+    Options that do not fit are refused at once, as there.
+    """
 
     def __init__(self, backend: str = "overlay", *, size: int = 2, **options: object):
         if size < 1:
             raise SandboxError(f"a pool of {size} holds nothing", kind=Kind.INVALID)
-        self._factory = find(backend)
+        launcher_of(backend, options)
+        self._backend = backend
         self._options = options
         self._size = size
-        self._stock: queue.SimpleQueue[Sandbox | SandboxError] = queue.SimpleQueue()
+        self._stock: queue.SimpleQueue[Sandbox | BaseException] = queue.SimpleQueue()
         self._room = threading.Semaphore(size)
         self._full = threading.Event()
         self._closed = False
@@ -55,7 +59,7 @@ class Pool:
         found = self._stock.get()
         self._full.clear()
         self._room.release()
-        if isinstance(found, SandboxError):
+        if isinstance(found, BaseException):
             raise found
         try:
             _equip(found, environment, target)
@@ -90,16 +94,21 @@ class Pool:
                 return
             try:
                 self._stock.put(self._warm())
-            except SandboxError as error:
-                self._stock.put(error)  # for whoever claims next
+            except BaseException as error:
+                # For whoever claims next: without this thread they would wait for ever.
+                self._stock.put(error)
             if self._stock.qsize() >= self._size:
                 self._full.set()
 
     def _warm(self) -> Sandbox:
         """A new sandbox whose guest has done its work once: the first command is the slowest."""
-        sandbox = opened(self._factory(**self._options))
-        with contextlib.suppress(SandboxError):  # a backend without commands, or without `true`
-            sandbox.exec(["true"])
+        sandbox = opened(launcher_of(self._backend, self._options))
+        try:
+            with contextlib.suppress(SandboxError):  # a backend without commands, or without `true`
+                sandbox.exec(["true"])
+        except BaseException:
+            sandbox.close()
+            raise
         return sandbox
 
     def __enter__(self) -> Self:
