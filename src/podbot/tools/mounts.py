@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from podbot.changes.tree import Tree
 from podbot.errors import Kind, ToolValidationError
@@ -147,8 +148,8 @@ def normalize_host_roots(roots: Sequence[HostPath]) -> tuple[Path, ...]:
             "allowed_host_roots wants a list of folders, not one",
             remedy=f"write allowed_host_roots=({_shown(os.fspath(roots))!r},)",
         )
-    expect_each(roots, object, "allowed_host_roots", ToolValidationError)
-    return tuple(normalize_host_root(root) for root in roots)
+    expected = expect_each(roots, object, "allowed_host_roots", ToolValidationError)
+    return tuple(normalize_host_root(cast("HostPath", root)) for root in expected)
 
 
 def resolve(mounts: Sequence[HostMount], roots: Sequence[HostPath]) -> tuple[Mount, ...]:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import cast
 
 from podbot.errors import ConfigError, Kind, LaunchError
 from podbot.runtime.given import expect, expect_each
@@ -102,8 +103,11 @@ class OverlaySandboxSection(WorkspaceSection):
         chosen = settled(config, OverlaySandboxConfig)
         expect(chosen.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
         expect(chosen.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
+        paths = _targets(chosen)
+        if not isinstance(chosen.target, str | os.PathLike):
+            chosen = replace(chosen, target=paths)  # an iterator would have nothing for a clone
         # Found now: the current folder may be another one when the sandbox is opened.
-        targets = tuple(str(existing_folder(target)) for target in _targets(chosen))
+        targets = tuple(str(existing_folder(target)) for target in paths)
         kind = Kindred(
             key="overlay.sandbox",
             title="Sandboxed Workspace",
@@ -128,19 +132,20 @@ class OverlaySandboxSection(WorkspaceSection):
         return home
 
 
-def _targets(config: OverlaySandboxConfig) -> Sequence[HostPath]:
+def _targets(config: OverlaySandboxConfig) -> tuple[HostPath, ...]:
     target = config.target
     if isinstance(target, str | os.PathLike):
         return (target,)
+    paths: tuple[object, ...] = ()
     if target is not None:
         paths = expect_each(target, object, "target of OverlaySandboxConfig", ConfigError)
         for path in paths:
             expect(path, (str, os.PathLike), "a target of OverlaySandboxConfig", ConfigError)
-    if not target:
+    if not paths:
         raise LaunchError(
             "there is no target", kind=Kind.TARGET_REFUSED, remedy="name a folder to work on"
         )
-    return target
+    return cast("tuple[HostPath, ...]", paths)
 
 
 class _OverlayHome:
