@@ -187,14 +187,7 @@ class Policy:
                 remedy='use "none" (loopback only) or "host"',
             )
         for name in ("hidden", "readable", "writable", "pass_environment"):
-            given: object = getattr(self, name)
-            if isinstance(given, str) or not isinstance(given, Iterable):
-                what = "one string" if isinstance(given, str) else repr(given)
-                raise SandboxError(
-                    f"Policy.{name} wants a tuple of strings, not {what}",
-                    kind=Kind.INVALID,
-                    remedy=f"write {name}=(…,)",
-                )
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.environment, Mapping):
             raise SandboxError(
                 "Policy.environment wants a mapping of names to values",
@@ -228,6 +221,31 @@ class Policy:
         inside["TMPDIR"] = "/tmp"  # noqa: S108 - the sandbox's own private /tmp
         inside.update(self.environment)
         return inside
+
+
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    """What a field holds, whichever kind of collection it was given as. Paths may be `Path`s."""
+    if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
+        what = "one string" if isinstance(given, str) else f"{given!r:.80}"
+        raise SandboxError(
+            f"Policy.{name} wants a tuple of strings, not {what}",
+            kind=Kind.INVALID,
+            remedy=f"write {name}=(…,)",
+        )
+    return tuple([item if isinstance(item, str) else _text(name, item) for item in given])
+
+
+def _text(name: str, item: object) -> str:
+    text = item
+    if isinstance(item, os.PathLike) and name != "pass_environment":
+        text = os.fspath(item)
+    if not isinstance(text, str):
+        raise SandboxError(
+            f"Policy.{name} holds {item!r:.80}, which is not a string",
+            kind=Kind.INVALID,
+            remedy="give strings",
+        )
+    return text
 
 
 @lru_cache(maxsize=64)
