@@ -7,7 +7,7 @@ once, with the names there are. What an option means is the backend's business.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.launcher import Launcher, LauncherFactory, find
@@ -50,15 +50,20 @@ def _refuse_unknown(backend: str, known: Iterable[str], options: Mapping[str, ob
 
 def _check_values(backend: str, options: Mapping[str, object]) -> None:
     target, layer, files = (options.get(name) for name in ("target", "layer", "files"))
-    paths: tuple[object, ...] = (target,)
-    if backend == "overlay" and isinstance(target, list | tuple):
-        paths = tuple(target)
+    paths = _each(target) if backend == "overlay" else (target,)
     if target is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
         raise _wrong(backend, "target", target, "the path of a folder")
     if layer is not None and not hasattr(layer, "targets"):
         raise _wrong(backend, "layer", layer, "a Layer")
     if files is not None and not _is_files(files):
         raise _wrong(backend, "files", files, "a mapping of paths to text or bytes")
+
+
+def _each(target: object) -> tuple[object, ...]:
+    """The paths of a target that may be several, told apart as the launcher does."""
+    if isinstance(target, Sequence) and not isinstance(target, str | bytes | os.PathLike):
+        return tuple(target)
+    return (target,)
 
 
 def _is_files(files: object) -> bool:
