@@ -77,11 +77,13 @@ class Place:
 
     def remove(self) -> None:
         """The container is gone: take all of it away. May be called twice."""
-        if os.path.lexists(self.path):
-            layers.remove(self.path)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        try:
+            if os.path.lexists(self.path):
+                layers.remove(self.path)
+        finally:  # what could not be removed is left for a sweep, which a lock would keep away
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
 
 
 class Door:
@@ -134,15 +136,15 @@ def sweep(dry_run: bool = False) -> list[str]:
     folder = layers.place() / FOLDER
     found = []
     for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-        with contextlib.suppress(OSError):  # its owner lives, or it went meanwhile
+        with contextlib.suppress(OSError):  # its owner lives, it went meanwhile, or it stays
             age = time.time() - os.lstat(entry).st_mtime
             if entry.name.startswith(DRAFT) and age < HALF_MADE_SECONDS:
                 continue
             lock = _locked(entry)
             try:
-                found.append(entry.name)
                 if not dry_run:
                     layers.remove(entry)
+                found.append(entry.name)
             finally:
                 os.close(lock)
     return found
