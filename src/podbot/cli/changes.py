@@ -14,6 +14,7 @@ from importlib import import_module
 from itertools import islice
 from typing import cast
 
+from podbot.cli.usage import Parser
 from podbot.errors import ChangesError, Kind, PodbotError
 
 FAILED = 2
@@ -191,7 +192,7 @@ VALUED = ("--allow-flagged", "--yes-flagged", "--on-conflict", "--target")
 """Options whose value is the next word."""
 
 
-class VerbParser(argparse.ArgumentParser):
+class VerbParser(Parser):
     """Takes options anywhere among the paths; argparse alone takes them only before or after."""
 
     def parse_known_args(  # type: ignore[override]  # the one form that subparsers are called in

@@ -7,7 +7,8 @@ import re
 from typing import NoReturn
 
 _UNKNOWN = re.compile(
-    r"argument (?P<name>[^:]*): invalid choice: '(?P<given>.*)' \(choose from (?P<known>.*)\)"
+    r"argument (?P<name>[^:]*): invalid choice: "
+    r"""(['"])(?P<given>.*)\2 \(choose from (?P<known>.*)\)"""
 )
 
 
