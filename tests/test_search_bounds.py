@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,97 @@ def test_a_search_by_rg_that_found_nothing_in_time_is_an_error(
     with podbot.sandbox.open("local") as sandbox, pytest.raises(SandboxError) as raised:
         sandbox.grep("needle", timeout=0.5)
     assert raised.value.kind is Kind.TIMEOUT
+
+
+def altered_guest(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """Have guests in which something was changed: what needs a slow machine shall happen here."""
+    home = str(Path(guest.__file__).parent)
+    code = f"import sys; sys.path.insert(0, {home!r})\nimport guest\n{change}\nguest.main()"
+
+    def command(_module: str, *arguments: str) -> list[str]:
+        return [sys.executable, "-I", "-B", "-c", code, *arguments]
+
+    monkeypatch.setattr(interpreter, "command", command)
+
+
+def test_rg_is_not_started_again_when_the_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = tmp_path / "starts"
+    starts.touch()  # with so little time rg may be killed before it did anything
+    fake_rg(tmp_path, monkeypatch, f'echo "$@" >> {starts}; exec sleep 60.7')
+    with podbot.sandbox.open("local") as sandbox, pytest.raises(SandboxError) as raised:
+        sandbox.grep("needle", timeout=0.1)
+    assert raised.value.kind is Kind.TIMEOUT
+    assert "--max-filesize" not in starts.read_text()
+    assert len(starts.read_text().splitlines()) <= 1
+
+
+TWO_ROWS = r"printf './z.txt\0002:needle\n./a.txt\0001:needle\n'"
+
+
+@pytest.mark.parametrize(
+    ("change", "end"),
+    [
+        ("guest.SEARCH_LEASH = 60", "exec sleep 60.8"),
+        ("guest.SEARCH_AGAIN = 60", "kill -9 $$"),
+        ("guest.SEARCH_AGAIN, guest.SEARCH_OUTPUT_LIMIT = 60, 40", r"printf './b.txt\0001:nee'"),
+    ],
+    ids=["it took all of the time", "it was killed", "it found too much"],
+)
+def test_what_the_only_run_of_rg_found_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, end: str
+) -> None:
+    starts = tmp_path / "starts"
+    altered_guest(monkeypatch, change)
+    fake_rg(tmp_path, monkeypatch, f"echo >> {starts}; {TWO_ROWS}; {end}")
+    with podbot.sandbox.open("local") as sandbox:
+        late = sandbox.grep("needle", timeout=ENOUGH)
+    assert [match.path for match in late.matches] == ["a.txt", "z.txt"]
+    assert late.timed_out
+    assert len(starts.read_text().splitlines()) == 1
+
+
+def test_rows_that_were_verified_before_the_time_was_up_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runaway = r"printf './b.txt\0001:" + "a" * 60 + r"b\n'"
+    fake_rg(tmp_path, monkeypatch, f"{TWO_ROWS}; {runaway}; {TWO_ROWS}")
+    with podbot.sandbox.open("local") as sandbox:
+        late = sandbox.grep(r"\bneedle|(a+)+$", timeout=ENOUGH)
+        assert [match.path for match in late.matches] == ["a.txt", "z.txt"]
+        assert late.timed_out
+
+
+ENDLESS_WALK = """
+quick = guest.walk
+def walk(folder):
+    yield from quick(folder)
+    guest.time.sleep(60)
+guest.walk = walk
+"""
+
+
+def test_no_match_is_lost_when_there_is_no_time_to_count_what_was_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    altered_guest(monkeypatch, ENDLESS_WALK)
+    bounded = f'case "$*" in *--max-filesize*) {TWO_ROWS};; *) kill -9 $$;; esac'
+    fake_rg(tmp_path, monkeypatch, bounded)
+    with podbot.sandbox.open("local") as sandbox:
+        grow(sandbox, "big.txt", 1 << 40)
+        result = sandbox.grep("needle", glob="*.txt", timeout=ENOUGH)
+    assert [match.path for match in result.matches] == ["a.txt", "z.txt"]
+    assert not result.timed_out
+    assert not result.truncated
+    assert result.skipped == 1
+
+
+def test_a_time_too_short_for_anything_is_refused_like_any_other(sandbox: Sandbox) -> None:
+    for _ in range(3):
+        with pytest.raises(SandboxError) as raised:
+            sandbox.grep(BY_PYTHON, timeout=1e-6)
+        assert raised.value.kind is Kind.TIMEOUT
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf"), None, "5", True])

@@ -75,6 +75,8 @@ SPOOL_LIMIT = 64 * 1024 * 1024
 SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
 SEARCH_FILE_LIMIT = 64 * 1024 * 1024  # larger files are not searched
 SEARCH_LEASH = 0.5  # what rg may take when it looks at no file's size, which is quicker
+SEARCH_LEAST = 0.01  # what rg may take however little time is left
+SEARCH_AGAIN = 0.1  # with less time left than this, rg is not started once more
 SEARCH_GRACE = 2.0  # what a search whose time is up has for telling what it found
 NAMES_LIMIT = 8 * 1024 * 1024
 FEW_ENTRIES = 100
@@ -2238,7 +2240,7 @@ class Ripgrep:
         self._narrowed = bool(glob and PLAIN_GLOB.match(glob) and ".." not in glob)
         if self._narrowed:
             argv.append("--glob=/" + glob.lstrip("/"))
-        timeout = self._remaining()
+        timeout = max(self._left(), SEARCH_LEAST)
         if self._bounded:
             argv.append(f"--max-filesize={SEARCH_FILE_LIMIT}")
             if not self._narrowed:  # else it would tell of every file, not of those left out only
@@ -2255,60 +2257,76 @@ class Ripgrep:
         """rg ended: answer, or look again in another way."""
         guest, request = self._guest, self._request
         code, number = exit_of(status)
-        if not (self._bounded or job.cancelled) and (job.timed_out or number):
+        late = job.timed_out
+        if not (self._bounded or job.cancelled) and (late or number):
             self._bounded = True  # there may be a file without an end, or nearly so
-            self._begin()
-            return
-        rows = parse_rg(job.out.text(), complete=not (job.out.lost or job.timed_out))
-        if job.cancelled or (job.timed_out and not rows):
+            if self._again():
+                return
+            late = True
+        rows = parse_rg(job.out.text(), complete=not (job.out.lost or late))
+        if job.cancelled or (late and not rows):
             self._close()
             guest.refuse(request, "timeout", "the search took longer than its time limit")
             return
-        if job.out.lost and not self._sorted and not job.timed_out:
+        if job.out.lost and not self._sorted and not late:
             self._sorted = True  # too much to sort here: let rg bring it in order, and cut
-            self._begin()
-            return
-        if not job.timed_out and (code not in (0, 1, 2) or (code == 2 and not job.out.size)):
+            if self._again():
+                return
+            late = True
+        if not late and (code not in (0, 1, 2) or (code == 2 and not job.out.size)):
             # It would not have this pattern after all, or could not start.
-            search_by_worker(guest, self._folder, dict(request, timeout=self._remaining()))
+            rest = max(self._left(), SEARCH_LEAST)
+            search_by_worker(guest, self._folder, dict(request, timeout=rest))
             self._close()
             return
-        found = _Rows(rows, job.out.lost > 0, job.timed_out)
+        found = _Rows(rows, job.out.lost > 0, late)
         found.verify = self._check == "all" or (
             self._check == "wide" and any(not row[2].isascii() for row in rows)
         )
-        found.count = (self._bounded and not job.timed_out) and (
+        found.count = (self._bounded and not late) and (
             self._narrowed or RG_LEFT_OUT.search(job.err.text()) is not None
         )
         if found.verify or found.count:
             folder = os.dup(self._folder)
-            late = dict(request, timeout=self._remaining())
-            guest.in_worker(late, lambda: self._ranked(folder, found))
+            inner = dict(request, timeout=max(self._left(), SEARCH_GRACE) + SEARCH_GRACE)
+            guest.in_worker(inner, lambda: self._ranked(folder, found))
             os.close(folder)
         else:
             head, payload = self._ranked(self._folder, found)
             guest.answer(dict(head, id=request["id"]), payload)
         self._close()
 
-    def _remaining(self) -> float:
-        return max(self._ends - time.monotonic(), SEARCH_GRACE)
+    def _left(self) -> float:
+        return self._ends - time.monotonic()
+
+    def _again(self) -> bool:
+        """Start rg once more; False when there is no time for it."""
+        if self._left() < SEARCH_AGAIN:
+            return False
+        self._begin()
+        return True
 
     def _ranked(self, folder: int, found: _Rows) -> Answer:
         rows = found.rows
         if found.verify:
-            search = compile_search(self._request).search
-            rows = [
-                row
-                for row in rows
-                if (self._check == "wide" and row[2].isascii())
-                or search(row[2].decode("utf-8", "surrogateescape"))
-            ]
+            rows = []
+            time_to_tell = max(self._left(), SEARCH_GRACE)
+            if not in_time(time_to_tell, lambda: self._verify(found.rows, rows)):
+                found.timed_out = True
         finds = rank(folder, rows, self._request)
         finds.cut = finds.cut or found.cut
         finds.timed_out = found.timed_out
-        if found.count:
-            finds.skipped = count_large(folder, self._request)
+        if found.count:  # no match is lost when there is no time for it
+            in_time(self._left(), lambda: count_large(folder, self._request, finds))
         return finds.answer()
+
+    def _verify(self, rows: list[Row], verified: list[Row]) -> None:
+        search = compile_search(self._request).search
+        for row in rows:
+            if (self._check == "wide" and row[2].isascii()) or search(
+                row[2].decode("utf-8", "surrogateescape")
+            ):
+                verified.append(row)
 
     def _close(self) -> None:
         os.close(self._folder)
@@ -2433,19 +2451,37 @@ def compile_search(request: Head) -> re.Pattern[str]:
     return re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
 
 
-def count_large(folder: int, request: Head) -> int:
-    """How many files of a folder are too large to be searched."""
+def count_large(folder: int, request: Head, finds: Finds) -> None:
+    """Count the files of a folder that are too large to be searched, all of them anew."""
     narrow = Glob(request["glob"]) if request["glob"] else None
-    return sum(
-        stat.S_ISREG(facts.st_mode)
-        and facts.st_size > SEARCH_FILE_LIMIT
-        and (narrow is None or narrow.matches(name))
-        for name, facts, _ in walk(folder)
-    )
+    finds.skipped = 0
+    for name, facts, _ in walk(folder):
+        large = stat.S_ISREG(facts.st_mode) and facts.st_size > SEARCH_FILE_LIMIT
+        if large and (narrow is None or narrow.matches(name)):
+            finds.skipped += 1
 
 
 class _TimeUp(Exception):
     """The time of a search is up."""
+
+
+def in_time(seconds: float, work: Callable[[], object]) -> bool:
+    """Work until the time is up; tells whether the work was done. Only in a worker."""
+
+    def ring(*_: object) -> NoReturn:
+        raise _TimeUp  # even out of the middle of a match: `re` looks for signals as it goes
+
+    signal.signal(signal.SIGALRM, ring)
+    try:
+        try:
+            # It may ring at once. A time of 0 or less would mean never.
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+            work()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except _TimeUp:
+        return False
+    return True
 
 
 def search_by_worker(guest: Guest, fd: int, request: Head) -> None:
@@ -2457,19 +2493,7 @@ def search_by_worker(guest: Guest, fd: int, request: Head) -> None:
 def search_python(fd: int, request: Head) -> Answer:
     """The search by Python alone: a folder or one file. Runs in a worker."""
     finds = Finds(request["max_matches"])
-
-    def ring(*_: object) -> NoReturn:
-        raise _TimeUp  # even out of the middle of a match: `re` looks for signals as it goes
-
-    signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, request["timeout"])
-    try:
-        try:
-            search_all(fd, request, finds)
-        finally:
-            signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    except _TimeUp:
-        finds.timed_out = True
+    finds.timed_out = not in_time(request["timeout"], lambda: search_all(fd, request, finds))
     return finds.answer()
 
 
