@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import UserList, deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from podbot.prompt import MarkdownSection, Prompt, ScriptedModel
 from podbot.prompt.scripted import ScriptedCall
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
-from podbot.sandbox import DEFAULT_HIDDEN, Policy, Pool, pool
+from podbot.sandbox import DEFAULT_HIDDEN, Limits, Policy, Pool, Sandbox, pool
 from podbot.sandbox.container import place
 from podbot.sandbox.container.place import Place
 from podbot.sandbox.memory import MemoryLauncher
@@ -372,3 +374,43 @@ def test_a_mistyped_word_is_told_wherever_it_stands(
         cli.main(words)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_who_waits_for_a_pool_that_is_closed_is_told() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Pool) -> Sandbox:
+        begun.set()
+        go_on.wait(60)
+        raise SandboxError("nothing came of it", kind=Kind.LAUNCH_FAILED)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pool, "_warm", slow)
+        pool = Pool("memory", size=1)
+        begun.wait(60)
+        with ThreadPoolExecutor(3) as threads:
+            waiting = [threads.submit(pool.claim) for _ in range(2)]
+            closing = threads.submit(pool.close)
+            go_on.set()
+            closing.result(60)
+            kinds = {each.exception(60).kind for each in waiting}  # type: ignore[union-attr]
+    assert Kind.CLOSED in kinds and kinds <= {Kind.CLOSED, Kind.LAUNCH_FAILED}
+
+
+@pytest.mark.parametrize("backend", ["local", "memory"])
+def test_the_longest_time_is_eleven_days(backend: str) -> None:
+    with podbot.sandbox.open(backend) as sandbox:
+        sandbox.write("a", "needle\n")
+        for pattern in ("needle", "(?=needle)n"):
+            assert sandbox.grep(pattern, timeout=1_000_000).matches
+        with pytest.raises(SandboxError, match="eleven days"):
+            sandbox.grep("needle", timeout=1e300)
+
+
+def test_commands_and_limits_may_last_as_long() -> None:
+    with podbot.sandbox.open("local", limits=Limits(wall_time=1e300)) as sandbox:
+        assert sandbox.exec(["true"]).ok
+        assert sandbox.exec(["true"], timeout=1_000_000).ok
+        assert sandbox.python("1 + 1", timeout=1_000_000).value == "2"
+        with pytest.raises(SandboxError, match="eleven days"):
+            sandbox.exec(["true"], timeout=1_000_001)

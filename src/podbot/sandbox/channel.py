@@ -28,6 +28,8 @@ STALL_SECONDS = 60.0
 """How long a guest may take over a request that has no time limit of its own."""
 AWAKE_SECONDS = 0.0006
 """How long to stay awake for an answer that comes soon."""
+NAP = 3600.0
+"""The longest wait in one go: the kernel counts milliseconds, and not very far."""
 CANCEL_SECONDS = 3.0
 """How long an abandoned request may take to be cleaned up before its caller goes on."""
 MAX_REPLY = 64 * 1024 * 1024
@@ -481,7 +483,7 @@ class SocketChannel:
     def _ready(self, events: int, timeout: float | None) -> int:
         poller = select.poll()
         poller.register(self._sock, events)
-        found = poller.poll(None if timeout is None else max(1, int(timeout * 1000)))
+        found = poller.poll(None if timeout is None else max(1, int(min(timeout, NAP) * 1000)))
         return found[0][1] if found else 0
 
     def _receive(self) -> None:

@@ -72,6 +72,7 @@ MAX_PAYLOAD = 1024 * 1024
 MAX_HEAD = 4 * 1024 * 1024
 QUEUE_LIMIT = 8 * 1024 * 1024
 SPOOL_LIMIT = 64 * 1024 * 1024
+LONGEST_NAP = 3600.0  # the kernel counts milliseconds, and not very far
 SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
 SEARCH_FILE_LIMIT = 64 * 1024 * 1024  # larger files are not searched
 SEARCH_LEASH = 0.5  # what rg may take when it looks at no file's size, which is quicker
@@ -299,7 +300,7 @@ class Loop:
         while self._timers:
             due, _, timer = self._timers[0]
             if timer and due > time.monotonic():
-                timeout = due - time.monotonic()
+                timeout = min(due - time.monotonic(), LONGEST_NAP)
                 break
             heapq.heappop(self._timers)
             if timer:

@@ -35,6 +35,8 @@ GRACE = 10.0
 """How much longer than a command's own timeout the host waits for the guest to say so."""
 PART = 512 * 1024
 """How much of a file travels in one frame."""
+LONGEST_SECONDS = 1_000_000
+"""The longest time limit of a call."""
 READ_LIMIT = 64 * MIB
 """The most `read` and `edit` take unless told otherwise."""
 DOWNLOAD_LIMIT = 4 * GIB
@@ -115,6 +117,12 @@ def positive_seconds(timeout: float) -> float:
     if not number or not math.isfinite(timeout) or timeout <= 0:
         raise SandboxError(
             f"timeout={timeout!r} is not a positive number of seconds", kind=Kind.INVALID
+        )
+    if timeout > LONGEST_SECONDS:
+        raise SandboxError(
+            f"timeout={timeout!r} is longer than can be counted",
+            kind=Kind.INVALID,
+            remedy=f"pass {LONGEST_SECONDS} seconds at most (eleven days)",
         )
     return timeout
 

@@ -22,6 +22,10 @@ from podbot.sandbox.sandbox import Sandbox, opened
 REFILL_PAUSE = 0.01
 
 
+_CLOSED = SandboxError("this pool is closed", kind=Kind.CLOSED)
+"""In the stock of a closed pool, for those who wait."""
+
+
 class Pool:
     """Keeps ``size`` sandboxes of one kind ready; the options are those of `open`.
 
@@ -54,9 +58,10 @@ class Pool:
         workspace, which was there and empty; the changes to it are reviewed as ever (containers
         only). Raises what opening raised, or kinds ``closed``, ``unsupported``.
         """
-        if self._closed:
+        found = _CLOSED if self._closed else self._stock.get()
+        if found is _CLOSED:
+            self._stock.put(_CLOSED)  # for the next who waits
             raise SandboxError("this pool is closed", kind=Kind.CLOSED)
-        found = self._stock.get()
         self._full.clear()
         self._room.release()
         if isinstance(found, BaseException):
@@ -83,6 +88,7 @@ class Pool:
             left = self._stock.get()
             if isinstance(left, Sandbox):
                 left.close()
+        self._stock.put(_CLOSED)
 
     def _fill(self) -> None:
         while True:
