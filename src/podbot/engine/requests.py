@@ -84,12 +84,9 @@ def _podman_bind(mount: BindMount, access: str) -> Json:
     }
 
 
-_PRIVATE: Json = {"ipcns": {"nsmode": "private"}}
-
-
 def _podman_confinement(profile: Profile) -> Json:
     if profile.privileged:
-        return _put({"privileged": True, **_PRIVATE}, **_podman_common(profile))
+        return _put({"privileged": True}, **_podman_common(profile))
     body: Json = {
         "cap_drop": list(profile.drop),
         "cap_add": list(profile.add),
@@ -99,7 +96,7 @@ def _podman_confinement(profile: Profile) -> Json:
             {"path": f"{device.path}:{device.path}:{device.permissions}"}
             for device in profile.devices
         ],
-        **_PRIVATE,
+        "ipcns": {"nsmode": "private"},
     }
     return _put(
         body,
@@ -151,7 +148,6 @@ def docker_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
         "Mounts": [_docker_mount(mount) for mount in spec.mounts],
         "Tmpfs": {memory.path: ",".join(memory.options) for memory in profile.tmpfs},
         "Privileged": profile.privileged,
-        "IpcMode": "private",
     }
     _put(
         host,
@@ -214,6 +210,7 @@ def _docker_confinement(profile: Profile) -> Json:
             }
             for device in profile.devices
         ],
+        "IpcMode": "private",
     }
     if profile.unmask:
         body |= {"MaskedPaths": [], "ReadonlyPaths": []}
