@@ -28,8 +28,8 @@ STALL_SECONDS = 60.0
 """How long a guest may take over a request that has no time limit of its own."""
 AWAKE_SECONDS = 0.0006
 """How long to stay awake for an answer that comes soon."""
-NAP = 3600.0
-"""The longest wait in one go: the kernel counts milliseconds, and not very far."""
+NAP = 1.0
+"""The longest wait in one go: a signal that comes just before a wait does not end it."""
 CANCEL_SECONDS = 3.0
 """How long an abandoned request may take to be cleaned up before its caller goes on."""
 MAX_REPLY = 64 * 1024 * 1024
@@ -349,7 +349,7 @@ class SocketChannel:
         """Until something changed; the lock is held before and after."""
         self._waiting += 1
         try:
-            self._changed.wait(_left(deadline))
+            self._changed.wait(_nap(deadline))
         finally:
             self._waiting -= 1
 
@@ -429,8 +429,8 @@ class SocketChannel:
         """The guest takes no more. It may be waiting for us to read first."""
         try:
             if not self._take_reading():
-                self._ready(select.POLLOUT, min(0.05, _left(deadline) or 0.05))
-            elif self._ready(select.POLLIN | select.POLLOUT, _left(deadline)) & select.POLLIN:
+                self._ready(select.POLLOUT, min(0.05, _nap(deadline)))
+            elif self._ready(select.POLLIN | select.POLLOUT, _nap(deadline)) & select.POLLIN:
                 self._receive()
         finally:
             self._leave_reading()
@@ -443,7 +443,7 @@ class SocketChannel:
                 if self._take_reading():
                     while not pending.done:
                         if not self._taken:
-                            self._ready(select.POLLIN, _left(deadline))
+                            self._ready(select.POLLIN, _nap(deadline))
                         self._receive()
             finally:
                 self._leave_reading()
@@ -480,10 +480,10 @@ class SocketChannel:
                 self._reader = None
                 self._tell()
 
-    def _ready(self, events: int, timeout: float | None) -> int:
+    def _ready(self, events: int, timeout: float) -> int:
         poller = select.poll()
         poller.register(self._sock, events)
-        found = poller.poll(None if timeout is None else max(1, int(min(timeout, NAP) * 1000)))
+        found = poller.poll(max(1, int(timeout * 1000)))
         return found[0][1] if found else 0
 
     def _receive(self) -> None:
@@ -576,9 +576,10 @@ def closed_error() -> SandboxError:
     )
 
 
-def _left(deadline: float | None) -> float | None:
+def _nap(deadline: float | None) -> float:
+    """How long to wait in one go; raises when the time is up."""
     if deadline is None:
-        return None
+        return NAP
     left = deadline - time.monotonic()
     if left <= 0:
         raise SandboxError(
@@ -586,4 +587,4 @@ def _left(deadline: float | None) -> float | None:
             kind=Kind.GUEST_UNRESPONSIVE,
             remedy="close this sandbox and open a new one",
         )
-    return left
+    return min(left, NAP)
