@@ -245,7 +245,8 @@ class MissingDependencyError(PodbotError):
         """The error that names the missing package and the extra that brings it."""
         return cls(
             f"the package {package!r} is not installed",
-            remedy=f"install it with: pip install 'podbot[{extra}]'",
+            remedy=f"install podbot with it: pip install 'podbot[{extra}]', or from a clone: "
+            f"pip install 'PATH_OF_THE_CLONE[{extra}]'",
         )
 
 

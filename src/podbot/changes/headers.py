@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.text import shown_name
 
 NULL = "/dev/null"
 
@@ -82,7 +81,7 @@ def refusal(change: Change, old: bool) -> str | None:
         path = change.source
     is_link = state.type is FileType.LINK
     if _REFUSED.search(path) or (is_link and _REFUSED_LINK.search(path)):
-        return f"{shown_name(path)} is not a name git writes: left out"
+        return "not a name that git writes: left out"
     # Both sides of what is too large: half of it would be another change.
     if change.kind is not ChangeKind.MODE and max(_size(change.old), _size(change.new)) > MAX_SIZE:
         return "too large for git: left out"
