@@ -144,7 +144,10 @@ def podman(session: Session, repository: Path) -> WorkspaceSection:
     from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection
 
     config = PodmanSandboxConfig(
-        image=DEFAULT_IMAGE, mounts=all_of(repository), allowed_host_roots=[repository]
+        image=DEFAULT_IMAGE,
+        mounts=all_of(repository),
+        allowed_host_roots=[repository],
+        keep_workspace=False,  # the copy goes with the section: a run leaves nothing behind
     )
     return PodmanSandboxSection(session=session, config=config)
 

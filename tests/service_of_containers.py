@@ -25,6 +25,9 @@ from podbot.engine import labels
 
 __all__ = ["ServiceOfContainers", "container", "running"]
 
+WORKDIR = "/workspace"
+"""The workspace of a sandbox; here it is where the tests run."""
+
 JSON = {"Content-Type": "application/json"}
 
 
@@ -101,7 +104,7 @@ class ServiceOfContainers:
         given = dict(text.split("=", 1) for text in spec["Env"])  # type: ignore[attr-defined]
         process = subprocess.Popen(
             spec["Cmd"],  # type: ignore[arg-type]
-            cwd=spec.get("WorkingDir"),  # type: ignore[arg-type]
+            cwd=None if spec.get("WorkingDir") == WORKDIR else spec.get("WorkingDir"),  # type: ignore[arg-type]
             env={"PATH": "/usr/bin:/bin", **given},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

@@ -10,21 +10,21 @@ import os
 import sys
 from typing import NoReturn
 
-from podbot.cli.ps import ENGINE
+from podbot.cli.ps import ENGINE, NAME
 from podbot.cli.run_options import PODBOT_FAILED
 from podbot.errors import Kind, PodbotError
 
 ABOUT = """\
 Run a command in a container that podbot made and that runs. It is joined to your
 streams, and has a terminal if your stdin and stdout both are one. With --detach it has
-no streams; its end is still waited for."""
+no streams; its end is still waited for. In a sandbox it starts in /workspace."""
 
 EXAMPLES = """\
 examples:
   podbot exec NAME -- sh                       look around, at a terminal
   podbot exec NAME -- cat /etc/os-release      or take its output
   tar -c . | podbot exec NAME -- tar -x -C /workspace
-  podbot exec NAME --detach -- make            only its exit code counts
+  podbot exec NAME --detach -- git fsck        only its exit code counts
   podbot exec NAME --env TERM --user 0 -- id
 
 exit codes: the command's own; 125 podbot or the engine failed, or there is no such folder
@@ -32,6 +32,8 @@ to start in; 126 the command cannot be executed; 127 there is no such command.
 
 The command runs beside what the container is for, with the container's rights and
 limits. If podbot is killed or interrupted, it goes on inside."""
+
+WORKDIR = "where it starts (default: /workspace in a sandbox, else what the image says)"
 
 STATUSES = {Kind.COMMAND_NOT_FOUND: 127, Kind.COMMAND_NOT_EXECUTABLE: 126}
 """As a shell has it, for a command that was not started."""
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "podbot exec NAME [options] -- COMMAND..."
     _add_options(parser)
-    parser.add_argument("container", metavar="NAME", help="a name, an id or the start of it")
+    parser.add_argument("container", metavar="NAME", help=NAME)
     parser.add_argument("words", nargs="...", metavar="COMMAND", help="what to run")
 
 
@@ -56,7 +58,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME[=VALUE]",
         help="pass a variable of yours on, or set one (may be repeated)",
     )
-    parser.add_argument("--workdir", metavar="DIR", help="where it starts")
+    parser.add_argument("--workdir", metavar="DIR", help=WORKDIR)
     parser.add_argument("--user", metavar="UID[:GID]", help="as whom it runs")
     parser.add_argument("--engine", metavar="URL", help=ENGINE)
 

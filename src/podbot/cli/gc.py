@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 ABOUT = """\
 Remove what sandboxes that are gone left behind: layers without a change, half-made
 layers, containers, workspaces of tools and control groups of dead processes. An apply
-or undo that was interrupted is put right. Layers that hold changes, and workspaces that
-were to be kept, are kept and listed; what is in use is left alone. Containers are
-looked for if there is an engine."""
+or undo that was interrupted is put right. Layers that hold changes are kept and
+listed, and so are workspaces with files to keep, if the tools that used them crashed;
+what is in use is left alone. Containers are looked for if there is an engine.
+
+A workspace that tools kept when they ended as they should is neither listed nor
+removed: it waits for the next session of that id, in $PODBOT_CACHE or else
+~/.cache/podbot/podman, and may be removed by hand."""
 
 EXAMPLES = """\
 examples:

@@ -29,6 +29,8 @@ The engine is found as docs/engine.md says; PODBOT_ENGINE_SOCKET or --engine nam
 
 ENGINE = "the engine to use, such as unix:///path/to.sock or ssh://user@host/path"
 
+NAME = "a name, an id, or three or more characters that one of them begins with"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot ps`."""

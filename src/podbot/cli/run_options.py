@@ -163,6 +163,14 @@ def _seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _meant(word: str) -> str:
+    """The option that was perhaps meant, as the end of a sentence."""
+    import difflib
+
+    close = difflib.get_close_matches(word.partition("=")[0], OPTIONS, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def _fail_apart(parser: argparse.ArgumentParser) -> None:
     """Have it exit with a code of ours: its 2 would look like an exit code of the command."""
     known = parser.parse_known_args
@@ -176,7 +184,7 @@ def _fail_apart(parser: argparse.ArgumentParser) -> None:
     ):
         found, unknown = known(args, namespace)
         if unknown:
-            error(f"there is no option {unknown[0]}")
+            error(f"there is no option {unknown[0]}{_meant(unknown[0])}")
         return found, unknown
 
     # On the one object: `add_subparsers` makes all parsers of one class, and the others are right.

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from podbot.cli import look
-from podbot.cli.ps import ENGINE, data
+from podbot.cli.ps import ENGINE, NAME, data
 from podbot.errors import PodbotError
 
 if TYPE_CHECKING:
@@ -17,13 +17,14 @@ ABOUT = """\
 End containers that podbot made, and remove them. An agent is asked to end first and
 killed after ten seconds; a sandbox of tools is killed at once. What was written to a
 workspace on this machine stays and can be reviewed; what else was written in the
-container goes with it, unless --keep is given."""
+container goes with it, unless --keep is given. A sandbox's container cannot be kept:
+it goes when it ends."""
 
 EXAMPLES = """\
 examples:
-  podbot stop wink-4f2a          end one, by its name or the start of its id
+  podbot stop wink-4f2a          end one, by its name, its id or the start of either
   podbot stop --all              end every container that `podbot ps` lists
-  podbot stop --keep NAME        end it, but keep it for the engine's own commands
+  podbot stop --keep NAME        end an agent's, but keep it for the engine's own commands
   podbot gc                      end only those whose owner is gone
 
 exit codes: 0 done, 2 at least one could not be stopped; the others are."""
@@ -36,9 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = ABOUT, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "podbot stop [--keep] [--json] [--engine URL] (NAME... | --all)"
-    parser.add_argument("names", metavar="NAME", nargs="*", help="a name, an id or the start of it")
+    parser.add_argument("names", metavar="NAME", nargs="*", help=NAME)
     parser.add_argument("--all", action="store_true", help="every container of podbot's")
-    parser.add_argument("--keep", action="store_true", help="end it, but do not remove it")
+    parser.add_argument(
+        "--keep", action="store_true", help="end it, but do not remove it; not for sandboxes"
+    )
     parser.add_argument("--json", action="store_true", help="print what was stopped as JSON")
     parser.add_argument("--engine", metavar="URL", help=ENGINE)
 

@@ -221,9 +221,9 @@ def _bootstrapped(engine: Engine, request: ImageRequest, say: Say) -> str:
     name = f"{BASE_NAME}:{root.key}"
     if not request.fresh and engine.images.exists(name):
         return name
-    say(f"bootstrapping Debian {root.suite} from packages, about a minute")
-    pieces = image_debian.bootstrap(root, say)
+    pieces = image_debian.bootstrap(root, say)  # fails at once if it has nothing to work with
     try:
+        say(f"bootstrapping Debian {root.suite} from packages, about a minute")
         # The first piece comes when all is installed: what fails before fails without the engine.
         first = next(pieces, b"")
         say("importing it")

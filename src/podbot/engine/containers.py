@@ -42,7 +42,8 @@ TAKE_BACK_SECONDS = 1.0
 
 _REMEDIES = {
     Kind.CONTAINER_NOT_FOUND: "list what runs with `podbot ps`",
-    Kind.IMAGE_NOT_FOUND: "make one with `podbot image build`, or pull it",
+    Kind.IMAGE_NOT_FOUND: "make one with `podbot image build`, or a small one with `podbot image "
+    "build --small --from scratch` (seconds, no network), or pull it",
     Kind.NAME_IN_USE: "choose another name, or remove that container first (`podbot stop NAME`)",
     Kind.CONTAINER_NOT_RUNNING: "start it first, or let it go on if it is paused",
     Kind.UNSUPPORTED: "an engine without root needs control groups of version 2 for this",

@@ -27,7 +27,8 @@ DEFAULT_IMAGE = "localhost/podbot-sandbox:latest"
 """What containers are made of unless another image is named; `podbot image build` makes it."""
 
 MAKE_ONE = (
-    f"make one with `podbot image build`, which needs no registry, and name it: {DEFAULT_IMAGE}"
+    "make one with `podbot image build`, which needs no registry, or a small one with `podbot "
+    f"image build --small --from scratch` (seconds, no network), and name it: {DEFAULT_IMAGE}"
 )
 QUIET_SECONDS = 600.0
 """How long a pull, an import or a build may say nothing."""

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 10
 """How long a container that is stopped may take to end by itself."""
-HAS_NOTHING_TO_SAVE = ("sandbox",)
-"""Kinds whose main process is a guest: it heeds no polite signal, and holds nothing back."""
+SANDBOX = "sandbox"
+"""The kind whose main process is a guest: it heeds no polite signal, and holds nothing back. The
+engine removes such a container when it ends, whoever ended it."""
 
-SHORTEST_ID = 3
-"""How much of an id must be given; less would name many."""
+SHORTEST_START = 3
+"""How much of an id or a name must be given; less would name many."""
+MOST_TOLD = 8
+"""How many containers an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class ExecRequest:
     """A command for a container that runs.
 
     ``detach``: without streams; its end is still waited for. ``None`` means as the container has
-    it. Without ``detach`` it has a terminal if the caller's stdin and stdout are both terminals.
+    it; in a sandbox ``workdir`` is the workspace then, as for every command there. Without
+    ``detach`` it has a terminal if the caller's stdin and stdout are both terminals.
     """
 
     container: str
@@ -121,7 +125,8 @@ def ps(engine: str | Engine | None = None) -> tuple[ContainerInfo, ...]:
 def stop(name: str, engine: str | Engine | None = None, *, keep: bool = False) -> ContainerInfo:
     """End a container, politely first, and remove it unless it is to be kept.
 
-    Kinds ``container_not_found`` and ``ambiguous_id``, and those of connecting.
+    Kinds ``container_not_found`` and ``ambiguous_id``, ``unsupported`` if a sandbox is to be kept,
+    and those of connecting.
     """
     with connected(engine) as found:
         container = find(found, name)
@@ -164,7 +169,6 @@ def exec(
     Kinds ``container_not_found``, ``container_not_running``, ``ambiguous_id``, ``exec_failed``;
     ``command_not_found``, ``command_not_executable`` and ``bad_cwd`` if it was not started.
     """
-    spec = ExecSpec(request.command, request.environment, request.workdir, request.user)
     if request.workdir is not None and not request.workdir.startswith("/"):
         raise ContainerError(
             f"the folder to start in, {request.workdir!r}, is not an absolute path",
@@ -174,6 +178,8 @@ def exec(
     with connected(engine) as found:
         container = find(found, request.container)
         _check_running(found, container)
+        workdir = request.workdir or _usual_workdir(container)
+        spec = ExecSpec(request.command, request.environment, workdir, request.user)
         try:
             if request.detach:
                 return found.execs.run_detached(container.id, spec)
@@ -182,6 +188,15 @@ def exec(
             error.message = error.message.replace(container.id, container.name)  # as people say
             plain = refusals.retold(error, container.name, spec)
             raise plain from None if plain is error else error
+
+
+def _usual_workdir(container: ContainerInfo) -> str | None:
+    """Where commands in it start: the guest of a sandbox, which starts the others, is in ``/``."""
+    if container.kind != SANDBOX:
+        return None
+    from podbot.sandbox.container.settings import WORKDIR
+
+    return WORKDIR
 
 
 def _attached(
@@ -228,7 +243,7 @@ def sweep(dry_run: bool = False, engine: str | Engine | None = None) -> Swept:
 
 
 def find(engine: Engine, name: str) -> ContainerInfo:
-    """The container with this name, or whose id begins so.
+    """The container with this name, or whose id begins so, or else whose name does.
 
     Kinds ``container_not_found`` and ``ambiguous_id``.
     """
@@ -236,17 +251,25 @@ def find(engine: Engine, name: str) -> ContainerInfo:
     exact = [each for each in known if name in (each.name, each.id)]
     if exact:
         return exact[0]
-    fits = [each for each in known if len(name) >= SHORTEST_ID and each.id.startswith(name)]
-    if len(fits) > 1:
-        raise ContainerError(
-            f"{name} is the beginning of {len(fits)} ids",
-            kind=Kind.AMBIGUOUS_ID,
-            remedy=f"give more of it, or a name: {', '.join(each.name for each in fits)}",
-            subject=name,
-        )
-    if fits:
-        return fits[0]
+    if len(name) >= SHORTEST_START:
+        by_id = [each for each in known if each.id.startswith(name)]
+        fits = by_id or [each for each in known if each.name.startswith(name)]
+        if len(fits) > 1:
+            raise _ambiguous(name, "ids" if by_id else "names", fits)
+        if fits:
+            return fits[0]
     raise _not_found(engine, name)
+
+
+def _ambiguous(name: str, of: str, fits: list[ContainerInfo]) -> ContainerError:
+    told = ", ".join(each.name for each in fits[:MOST_TOLD])
+    more = f", and {len(fits) - MOST_TOLD} more" if len(fits) > MOST_TOLD else ""
+    return ContainerError(
+        f"{name} is the beginning of {len(fits)} {of}",
+        kind=Kind.AMBIGUOUS_ID,
+        remedy=f"give more of it, or a whole name: {told}{more}",
+        subject=name,
+    )
 
 
 def _not_found(engine: Engine, name: str) -> ContainerError:
@@ -292,11 +315,19 @@ def _read(engine: Engine, found: ContainerSummary) -> ContainerInfo:
 
 
 def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
+    if keep and container.kind == SANDBOX:
+        raise ContainerError(
+            f"container {container.name} cannot be kept: it is a sandbox's, which the engine "
+            "removes when it ends; it was left as it is",
+            kind=Kind.UNSUPPORTED,
+            remedy="leave out --keep; what a run wrote to its files is in `podbot changes`",
+            subject=container.id,
+        )
     try:
         if container.status == "paused":
             engine.containers.unpause(container.id)  # what is frozen heeds no signal
         if container.running:
-            grace = 0 if container.kind in HAS_NOTHING_TO_SAVE else GRACE_SECONDS
+            grace = 0 if container.kind == SANDBOX else GRACE_SECONDS
             engine.containers.stop(container.id, grace)
     except ContainerError as error:
         # It went by itself meanwhile: that is what was wanted.
