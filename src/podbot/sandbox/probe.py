@@ -156,6 +156,9 @@ def _read_only_root(attempts: dict[str, Attempt]) -> Finding:
 
 def _overlay(attempts: dict[str, Attempt]) -> Finding:
     name = "overlay"
+    unfit = _unfit_layers() if "proc" in attempts else None
+    if unfit is not None:
+        return Finding(name, "missing", *unfit, required=True)
     tried = [a for step, a in attempts.items() if step.startswith("overlay ")]
     if not tried and "proc" in attempts:
         fix = "set PODBOT_LAYERS to a folder you may write to"
@@ -163,6 +166,9 @@ def _overlay(attempts: dict[str, Attempt]) -> Finding:
     if not tried:
         return _not_tried(name)
     working = [attempt.where for attempt in tried if not attempt.error]
+    over = [a for step, a in attempts.items() if step.startswith("over ") and a.error]
+    if working and over:
+        return _refused_over(over[0], working[0])
     if working:
         detail = f"mounts with userxattr; layers work below {', '.join(working)}"
         return Finding(name, "found", detail, None, required=True)
@@ -178,6 +184,51 @@ def _overlay(attempts: dict[str, Attempt]) -> Finding:
             "(in a container: a volume; its own root is an overlay already)"
         )
     return Finding(name, "missing", detail, fix, required=True)
+
+
+def _refused_over(attempt: Attempt, layers_at: str) -> Finding:
+    """What a run would fail with: overlays work, but not over a folder that needs one."""
+    from podbot.sandbox.overlay import layers
+
+    if attempt.error == errno.ELOOP:
+        detail = f"{layers.told()} lies in {attempt.where}, which sandboxes overlay too"
+        fix = layers.outside_of(attempt.where)
+    else:
+        detail = f"over {attempt.where}, layers below {layers_at}: {os.strerror(attempt.error)}"
+        fix = f"have {attempt.where} on a local disk file system (ext4, xfs, btrfs, …)"
+    return Finding("overlay", "missing", detail, fix, required=True)
+
+
+def _unfit_layers() -> tuple[str, str | None] | None:
+    """Why a run would refuse the layer folder that is there, if it would; and what to do."""
+    from podbot.errors import LaunchError
+    from podbot.sandbox.overlay import layers
+
+    try:
+        if os.path.lexists(layers.place()):
+            layers.root()
+    except LaunchError as error:
+        return error.message, error.remedy
+    return None
+
+
+def _overlaid() -> list[str]:
+    """Folders of the host that every sandbox overlays, as its launcher decides it: the home, and
+    what holds podbot's records, which are hidden."""
+    from podbot.config import places
+    from podbot.errors import PodbotError
+    from podbot.sandbox.overlay import mounts
+    from podbot.sandbox.overlay.agreed import PRIVATE
+    from podbot.sandbox.overlay.launcher import UNREACHABLE
+
+    home = mounts.home()
+    found = [home] if home is not None else []
+    inside = (*found, *PRIVATE, *UNREACHABLE)
+    with contextlib.suppress(PodbotError):  # a state folder that makes no sense is not for here
+        records = os.path.dirname(os.path.realpath(places.state_place()))
+        if records != "/" and not any(f"{records}/".startswith(f"{outer}/") for outer in inside):
+            found.append(records)
+    return [place for place in found if os.path.isdir(place) and not mounts.any_below(place)]
 
 
 def _proc(attempts: dict[str, Attempt]) -> Finding:
@@ -412,7 +463,7 @@ def _run_helper() -> dict[str, Attempt]:
             with contextlib.suppress(OSError):
                 folder = tempfile.TemporaryDirectory(prefix="podbot-probe-", dir=parent)
                 folders.append(stack.enter_context(folder))
-        command = [sys.executable, "-I", "-S", TRYOUT, *folders]
+        command = [sys.executable, "-I", "-S", TRYOUT, json.dumps([folders, _overlaid()])]
         try:
             answer = subprocess.run(
                 command, capture_output=True, timeout=HELPER_SECONDS, check=False
@@ -452,6 +503,6 @@ def _layer_parents() -> list[str]:
         folder = layers.place()
     except LaunchError:
         return []
-    while not folder.is_dir() and folder != folder.parent:
+    while not os.path.lexists(folder) and folder != folder.parent:
         folder = folder.parent
     return [str(folder)]

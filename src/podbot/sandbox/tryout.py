@@ -30,6 +30,7 @@ CLONE_NEWUTS = 0x04000000
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
+MNT_DETACH = 2
 AT_FDCWD = -100
 AT_RECURSIVE = 0x8000
 MOUNT_ATTR_RDONLY = 1
@@ -47,8 +48,11 @@ SECCOMP_RET_ERRNO = 0x00050000
 SCRATCH = "/dev"
 
 
-def try_out(folders: list[str]) -> None:
-    """Try every step in turn, overlays below each of `folders`; see `_attempt`."""
+def try_out(folders: list[str], overlaid: list[str]) -> None:
+    """Try every step in turn, overlays below each of `folders`; see `_attempt`.
+
+    Each of `overlaid` is a folder of the host that a sandbox overlays, with its layer there.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
 
@@ -123,6 +127,20 @@ def try_out(folders: list[str]) -> None:
         if os.listdir("merged/kept") or not os.path.exists("lower/kept/file"):
             raise OSError(errno.EIO, "the overlay shows a removed file")
 
+    def overlay_over(host_folder: str, folder: str) -> None:
+        os.chdir(folder)
+        for name in ("hides", "own/upper", "own/work"):
+            os.makedirs(name, exist_ok=True)
+        lower = os.open(host_folder, os.O_PATH | os.O_CLOEXEC)
+        # What hides paths lies in the layer folder too, as a second lower folder.
+        lowers = f"lowerdir=hides:/proc/self/fd/{lower}"
+        options = f"{lowers},upperdir=own/upper,workdir=own/work,userxattr"
+        try:
+            mount("overlay", "merged", "overlay", 0, options)
+        finally:
+            os.close(lower)
+        check(libc.umount2(b"merged", MNT_DETACH))
+
     def fresh_proc() -> None:
         # Only children of an unshared process are in its new pid namespace.
         child = os.fork()
@@ -165,7 +183,9 @@ def try_out(folders: list[str]) -> None:
     if all(_attempt(step, action) for step, action in namespaces.items()):
         _attempt("read-only root", read_only_root)
         for folder in folders:
-            _attempt(f"overlay {folder}", partial(overlay, folder), os.path.dirname(folder))
+            if _attempt(f"overlay {folder}", partial(overlay, folder), os.path.dirname(folder)):
+                for place in overlaid:
+                    _attempt(f"over {place}", partial(overlay_over, place, folder), place)
         os.chdir("/")
         _attempt("proc", fresh_proc)
     _attempt("seccomp", seccomp)
@@ -183,4 +203,4 @@ def _attempt(step: str, action: Callable[[], int | None], where: str = "") -> bo
 
 
 if __name__ == "__main__":
-    try_out(sys.argv[1:])
+    try_out(*json.loads(sys.argv[1]))

@@ -270,10 +270,12 @@ class _View:
     @classmethod
     def of(cls, given: tuple[Target, ...], policy: Policy) -> _View:
         targets = _checked(given)
-        home = _home()
+        home = mounts.home()
         # A target that holds the home, or is it, makes the home reviewed instead of thrown away.
         covered = home is None or any(home == t or is_below(home, t) for t in targets)
         home_layer = None if home is None or covered or mounts.any_below(home) else home
+        if home_layer is not None:
+            _refuse_layers_below(home_layer, "your home, which sandboxes overlay too", "the home")
         hidden = policy.hidden_paths(Path(home or "/nonexistent"))
         # Records, journals and what undo needs: nobody's business inside, whatever the policy.
         state = os.path.realpath(places.state_place())
@@ -288,6 +290,8 @@ class _View:
                 )
         overlaid = (*targets, *((home_layer,) if home_layer else ()))
         found = hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
+        for parent in found.parents:
+            _refuse_layers_below(parent, f"{parent}, which is overlaid to hide paths in it", parent)
         writable = tuple(_existing(path) for path in policy.writable)
         for path in writable:
             secret = next((h for h in hidden if f"{h}/".startswith(f"{path}/")), None)
@@ -323,13 +327,19 @@ class _View:
         return {"at": at, "lower": lower, "upper": upper, "work": work}
 
 
-def _home() -> str | None:
-    """The user's home as a real folder, or None if there is none worth the name."""
-    try:
-        home = os.path.realpath(os.path.expanduser("~"), strict=True)
-    except OSError:
-        return None
-    return home if home != "/" and os.path.isdir(home) else None
+def _refuse_layers_below(folder: str, place: str, outside: str) -> None:
+    """Refuse an overlay over a folder that holds its layers.
+
+    The kernel mounts none when what hides paths lies below the other lower folder; and the layers
+    of other sandboxes could be read through it.
+    """
+    root = str(layers.root())
+    if root == folder or is_below(root, folder):
+        raise LaunchError(
+            f"{layers.told()} lies in {place}",
+            kind=Kind.LAYER_FAILED,
+            remedy=layers.outside_of(outside),
+        )
 
 
 def _existing(path: str) -> str:

@@ -138,6 +138,20 @@ def place() -> Path:
     return _chosen(os.environ.get(ROOT_VARIABLE), os.getuid())
 
 
+def told() -> str:
+    """How messages name the layer folder: as the user did, or else by its path."""
+    name = os.environ.get(ROOT_VARIABLE)
+    return f"{ROOT_VARIABLE}={name}" if name else f"the layer folder {place()}"
+
+
+def outside_of(folder: str) -> str:
+    """What to do about layers that lie in a folder which is overlaid."""
+    return (
+        f"set {ROOT_VARIABLE} to a folder of yours outside of {folder}, on a local disk, "
+        "mode 0700, such as one below /var/lib or on another disk"
+    )
+
+
 def _chosen(name: str | None, uid: int) -> Path:
     if not name:
         default = "/var/lib/podbot/layers" if uid == 0 else f"/var/tmp/podbot-{uid}"  # noqa: S108 - checked to be ours

@@ -43,6 +43,15 @@ def is_below(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
+def home() -> str | None:
+    """The user's home as a real folder, or None if there is none worth the name."""
+    try:
+        folder = os.path.realpath(os.path.expanduser("~"), strict=True)
+    except OSError:
+        return None
+    return folder if folder != "/" and os.path.isdir(folder) else None
+
+
 def _read_mount_points() -> list[str]:
     found = []
     with open("/proc/self/mountinfo", "rb") as table:
