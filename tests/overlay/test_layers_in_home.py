@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from inside import fill, new_folder, removed, until
@@ -27,6 +28,14 @@ def home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def project() -> Iterator[Path]:
     """A target outside of the home."""
     path = fill(new_folder())
+    yield path
+    assert until(lambda: removed(path))
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A folder that is no sandbox's own as /var/tmp is: in the user's real home."""
+    path = Path(mkdtemp(prefix="podbot-test-", dir=Path.home().resolve()))
     yield path
     assert until(lambda: removed(path))
 
@@ -85,20 +94,19 @@ def test_layers_beside_the_home_work_and_the_doctor_says_so(
 
 
 def test_layers_beside_the_records_that_are_hidden_are_refused_by_name(
-    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    elsewhere: Path, project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = project / "data"
+    data = elsewhere / "data"
     (data / "state").mkdir(parents=True)
     monkeypatch.setenv("PODBOT_STATE", str(data / "state"))
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(data / "layers"))
-    (project / "work").mkdir()
     if any(f"{data}/".startswith(f"{private}/") for private in ("/tmp", "/var/tmp")):
         # What a sandbox has for itself needs no overlay to hide anything.
         assert overlay_finding().state == "found"
-        OverlaySandbox(project / "work", discard=True).close()
+        OverlaySandbox(project, discard=True).close()
         return
 
-    error, finding = refusal(project / "work"), overlay_finding()
+    error, finding = refusal(project), overlay_finding()
 
     assert error.kind is Kind.LAYER_FAILED
     assert f"lies in {data}, which is overlaid to hide paths in it" in error.message
