@@ -65,7 +65,7 @@ def apply(
     changed something meanwhile, ``on_conflict`` stops, leaves such changes out, or overwrites.
 
     Raises `ChangesError`: ``nothing_selected``, ``flagged``, ``conflict``, ``disk_full``,
-    ``apply_failed``, ``in_use``, ``state_failed``.
+    ``permission`` (a folder is not ours to write), ``apply_failed``, ``in_use``, ``state_failed``.
     """
     chosen = select(changes, only)
     picked = _picked(chosen, hunks or {})
@@ -263,8 +263,9 @@ class _Application:
                 return open(part.file, "rb", buffering=0), None
             return descriptor(change) if descriptor else contents.open_new(change), change.new
 
-        _write_plan(own, plan)
         with Site(plan, list(trees.values())) as site:
+            site.refuse_if_not_ours(self._remedy())
+            _write_plan(own, plan)
             try:
                 result = carry_out(site, source)
                 if result.copied:
@@ -282,6 +283,13 @@ class _Application:
             recovery.remember_applied(site, result, self._other_names(plan, trees))
             recovery.note_links(own, site, planned.linked)
         return Applied(own.id, str(own.folder), planned.changed, skipped)
+
+    def _remedy(self) -> str:
+        """What to do about a folder that cannot be written."""
+        save = "save the changes"
+        if self._changes.layer_id is not None:
+            save += f": podbot changes save {self._changes.layer_id} FILE.tar"
+        return f"run as its owner, or {save}"
 
     def _other_names(self, plan: Plan, trees: Mapping[str, Tree]) -> dict[str, State]:
         """Files whose other name was moved: that touched them, which is no drift."""
@@ -346,7 +354,9 @@ def _failure(error: BaseException, outcome: Outcome) -> ChangesError | None:
 
 
 def _os_failure(error: OSError, after: str) -> ChangesError:
-    name = f" ({shown_name(os.fsdecode(error.filename))})" if error.filename else ""
+    name = ""
+    if error.filename and not os.fsdecode(error.filename).startswith("/proc/self/fd/"):
+        name = f" ({shown_name(os.fsdecode(error.filename))})"
     full = _is_full(error)
     return ChangesError(
         f"the changes cannot be applied: {error.strerror or error}{name}; {after}",

@@ -278,10 +278,8 @@ class _Backward:
         if made_again or note.new is not None:
             placing.dress(place, have, replace(was, mtime_ns=time))
             return
-        if have.st_mode & 0o7777 != was.mode:
-            os.chmod(place, was.mode)
-        if time != have.st_mtime_ns:
-            os.utime(place, ns=(have.st_atime_ns, time))
+        placing.set_folder_mode(place, have, was.mode)
+        placing.set_time(place, have, time)
 
     # What is whose
 

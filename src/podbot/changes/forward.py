@@ -58,20 +58,27 @@ class _Forward:
 
     def run(self) -> Result:
         self._site.begun = -1
-        open_up(self._site)
+        open_up(self._site, must=True)
         for move in self._plan.moves:
-            spot = self._site.spot(move)
-            if move.in_place:
-                self._change(move, spot, move.new)
-            elif move.new is None:
-                self._take(move, spot)
-            else:
-                self._place(move, spot, move.new)
+            try:
+                self._make(move)
+            except OSError as error:
+                _name(error, self._plan.where(move))
+                raise
         self._survey()
         self._finish_folders()
         return self._result
 
     # Moves
+
+    def _make(self, move: Move) -> None:
+        spot = self._site.spot(move)
+        if move.in_place:
+            self._change(move, spot, move.new)
+        elif move.new is None:
+            self._take(move, spot)
+        else:
+            self._place(move, spot, move.new)
 
     def _change(self, move: Move, spot: Spot, new: State | None) -> None:
         with placing.handle(*spot.place) as fd:
@@ -246,7 +253,11 @@ class _Forward:
             raise MovedOnError(f"{self._where(note)} was replaced meanwhile")
         journal.step("finish a folder")
         place = placing.by_handle(fd)
-        _finish(place, have, note)
+        try:
+            _finish(place, have, note)
+        except OSError as error:
+            _name(error, self._plan.where(note))
+            raise
         state = State.of(os.fstat(fd), None, placing.xattrs(place))
         if number is not None:
             self._result.after[number] = state
@@ -278,12 +289,16 @@ LOOK, CHANGE = os.R_OK | os.X_OK, os.R_OK | os.W_OK | os.X_OK
 
 
 def open_up(
-    site: Site, only: Collection[tuple[int, str]] | None = None, rights: int = CHANGE
+    site: Site,
+    only: Collection[tuple[int, str]] | None = None,
+    rights: int = CHANGE,
+    must: bool = False,
 ) -> dict[tuple[int, str], int]:
     """Let the owner into folders that are closed to him, for as long as it takes.
 
     All whose entries the plan changes, or ``only`` these (target and path). Gives the modes of
-    those that had to be opened.
+    those that had to be opened. One that cannot be opened, as it is someone else's, stays as it
+    is: whoever needs it will say so; if it ``must`` be open this raises `OSError` at once.
     """
     opened: dict[tuple[int, str], int] = {}
     if only is None:
@@ -298,9 +313,23 @@ def open_up(
             continue  # not made yet, or gone: whoever needs it will say so
         if not os.access(place, rights, effective_ids=True):
             journal.step("open a folder")
-            opened[key] = os.stat(place).st_mode & 0o7777
-            os.chmod(place, opened[key] | 0o700)
+            mode = os.stat(place).st_mode & 0o7777
+            try:
+                os.chmod(place, mode | 0o700)
+            except OSError as error:
+                if must and not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+                    _name(error, site.plan.where(note))
+                    raise
+                continue
+            opened[key] = mode
     return opened
+
+
+def _name(error: OSError, where: str) -> None:
+    """Let an error name a path that a person knows, not a descriptor or a temporary name."""
+    name = error.filename
+    if not isinstance(name, str) or name.startswith("/proc/self/fd/") or name[:1] != "/":
+        error.filename, error.filename2 = where, None
 
 
 def _finish(place: str, have: os.stat_result, note: Folder) -> None:
@@ -308,10 +337,9 @@ def _finish(place: str, have: os.stat_result, note: Folder) -> None:
     if note.new is not None:
         placing.dress(place, have, replace(note.new, mtime_ns=time))
         return
-    if note.was is not None and have.st_mode & 0o7777 != note.was.mode:
-        os.chmod(place, note.was.mode)
-    if time != have.st_mtime_ns:
-        os.utime(place, ns=(have.st_atime_ns, time))
+    if note.was is not None:
+        placing.set_folder_mode(place, have, note.was.mode)
+    placing.set_time(place, have, time)
 
 
 def _loses_folder(move: Move) -> bool:

@@ -230,7 +230,25 @@ def dress(place: int | str, have: os.stat_result, want: State, bare: bool = Fals
         mode = -1
     if mode != want.mode:
         os.chmod(place, want.mode)
-    os.utime(place, ns=(have.st_atime_ns, want.mtime_ns))
+    set_time(place, have, want.mtime_ns)
+
+
+def set_time(place: int | str, have: os.stat_result, mtime_ns: int) -> None:
+    """Give a thing its time. A folder of someone else keeps its own: only an owner may set it."""
+    if have.st_mtime_ns == mtime_ns:
+        return
+    try:
+        os.utime(place, ns=(have.st_atime_ns, mtime_ns))
+    except PermissionError:
+        if not stat.S_ISDIR(have.st_mode):
+            raise
+
+
+def set_folder_mode(place: int | str, have: os.stat_result, mode: int) -> None:
+    """Give a folder its mode back. One of someone else keeps what its owner gave it."""
+    if have.st_mode & 0o7777 != mode:
+        with suppress(PermissionError):
+            os.chmod(place, mode)
 
 
 def dress_link(folder: int, name: str, want: State) -> None:

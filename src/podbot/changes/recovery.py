@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from podbot.changes import drift, journal, placing
@@ -20,33 +21,75 @@ from podbot.changes.journal import Journal
 from podbot.changes.model import FILE, FOLDER, Identity, State
 from podbot.changes.moves import Folder, Move, Plan, as_json, of_data
 from podbot.changes.site import Site
+from podbot.changes.text import listed, shown_name
 from podbot.changes.tree import Tree
-from podbot.errors import ChangesError
+from podbot.errors import ChangesError, Kind
 from podbot.sandbox.overlay import layers
 
 Entry = Move | Folder
 
+_TRY_AGAIN = "put it right; it is tried again by the next command on changes, or `podbot gc`"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was healed, as lines; and what could not be, by the journal's id."""
+
+    told: tuple[str, ...] = ()
+    failed: tuple[tuple[str, ChangesError], ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it for a person."""
+        return [*self.told, *(str(error) for _, error in self.failed)]
+
 
 def recover() -> list[str]:
     """Heal what was interrupted, unless a living podbot is at work; says what was done."""
+    return put_right().lines
+
+
+def put_right() -> Recovered:
+    """The same, and tells apart what was healed and what could not be."""
     if not journal.found():
-        return []
+        return Recovered()
     with journal.locked(wait=0) as held:
-        return heal() if held else []
+        return _put_right() if held else Recovered()
 
 
 def heal() -> list[str]:
-    """The same for whoever holds the lock."""
+    """The same as `recover` for whoever holds the lock."""
+    return _put_right().lines
+
+
+def _put_right() -> Recovered:
     told: list[str] = []
+    failed: list[tuple[str, ChangesError]] = []
     for each in journal.found():
-        if not each.planned or _is_over(each):
-            each.remove()
-        elif not each.marked(journal.UNDONE):
-            try:
+        if each.planned and not _is_over(each) and each.marked(journal.UNDONE):
+            continue
+        try:
+            if not each.planned or _is_over(each):
+                each.remove()
+            else:
                 told += _healed(each)
-            except (ChangesError, OSError) as error:
-                told.append(f"{each.id} cannot be healed: {error}")
-    return told
+        except (ChangesError, OSError) as error:
+            failed.append((each.id, _unhealed(each, error)))
+    return Recovered(tuple(told), tuple(failed))
+
+
+def _unhealed(own: Journal, error: ChangesError | OSError) -> ChangesError:
+    if isinstance(error, ChangesError):
+        return ChangesError(
+            f"{own.id} cannot be healed: {error.message}", kind=error.kind, remedy=error.remedy
+        )
+    reason = error.strerror or str(error)
+    # A descriptor tells a person nothing.
+    if isinstance(error.filename, str) and not error.filename.startswith("/proc/self/fd/"):
+        reason += f" ({shown_name(error.filename)})"
+    return ChangesError(
+        f"{own.id} cannot be healed: {reason}", kind=Kind.APPLY_FAILED, remedy=_TRY_AGAIN
+    )
 
 
 def _is_over(own: Journal) -> bool:
@@ -73,8 +116,14 @@ def _healed(own: Journal) -> list[str]:
         else:
             outcome = roll_back(own, site)
             what = "applying changes was interrupted: the host has what it had before"
+    if outcome.failed:
+        raise ChangesError(
+            f"not all could be taken back:\n{listed([*outcome.left, *outcome.failed])}",
+            kind=Kind.APPLY_FAILED,
+            remedy=_TRY_AGAIN,
+        )
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.created))
-    return [f"{own.id} ({when}): {what}", *outcome.left, *outcome.failed]
+    return [f"{own.id} ({when}): {what}", *outcome.left]
 
 
 @contextmanager
@@ -166,8 +215,8 @@ def sweep(own: Journal, site: Site, result: Result) -> None:
             with suppress(FileNotFoundError, NotADirectoryError):
                 place = placing.by_handle(site.tree(note).folder(note.path))
                 have = os.stat(place)
-                os.chmod(place, after.mode)
-                os.utime(place, ns=(have.st_atime_ns, after.mtime_ns))
+                placing.set_folder_mode(place, have, after.mode)
+                placing.set_time(place, have, after.mtime_ns)
     own.unmark(journal.LEFTOVER)
 
 

@@ -17,7 +17,9 @@ from podbot.changes import journal, placing
 from podbot.changes.model import FILE, FOLDER
 from podbot.changes.moves import Folder, Move, Plan
 from podbot.changes.placing import Named
+from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
+from podbot.errors import ChangesError, Kind
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -120,6 +122,32 @@ class Site:
         while move.new is None and (move.target, above) in self._leaving:
             above = above.rpartition("/")[0]
         return above
+
+    def refuse_if_not_ours(self, remedy: str) -> None:
+        """Raise `ChangesError` if a folder whose entries change can neither be written nor opened.
+
+        Nothing is touched for that. Folders that are not there yet are not looked at.
+        """
+        keys = {
+            (move.target, above): move
+            for move in self.plan.moves
+            if not move.in_place
+            for above in (move.path.rpartition("/")[0], self.staging_folder(move))
+        }
+        for (target, above), move in keys.items():
+            try:
+                place = placing.by_handle(self.tree(move).folder(above))
+                facts = os.stat(place)
+                if os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+                    continue
+                is_read_only = bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+            except OSError:
+                continue  # made by the plan, or told by whoever needs it
+            if facts.st_uid == os.geteuid() and not is_read_only:
+                continue  # closed to its owner, who may open it
+            where = shown_name(self.plan.where(Folder(target, above, None, None)))
+            reason = "can only be read" if is_read_only else "is not yours to write"
+            raise ChangesError(f"{where} {reason}", kind=Kind.PERMISSION, remedy=remedy)
 
     def has_kept(self, move: Move) -> bool:
         """Whether the store has what was at its path."""
@@ -241,10 +269,13 @@ class Site:
         if path is None or facts is None or not placing.is_same(facts, was):
             return False
         folder, name = tree.parent(path)
-        os.link(
-            name, spot.temp,
-            src_dir_fd=folder, dst_dir_fd=spot.temp_folder, follow_symlinks=False,
-        )  # fmt: skip
+        try:
+            os.link(
+                name, spot.temp,
+                src_dir_fd=folder, dst_dir_fd=spot.temp_folder, follow_symlinks=False,
+            )  # fmt: skip
+        except PermissionError:
+            return False  # someone else's file: a copy has to do
         return True
 
     def _other_names(self, target: int) -> dict[int, str]:

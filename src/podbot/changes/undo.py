@@ -53,7 +53,8 @@ def undo(journal_or_layer_id: str) -> Undone:
     """Undo an application, or the latest of a layer that is not undone yet.
 
     Raises `ChangesError`: ``nothing_to_undo``; ``undo_refused`` where the host moved on since,
-    naming the files; ``disk_full`` and ``apply_failed`` if it cannot be done; ``in_use``.
+    naming the files; ``permission`` where a folder is not ours to write; ``disk_full`` and
+    ``apply_failed`` if it cannot be done; ``in_use``.
     """
     with journal.locked():
         recovered = tuple(recovery.heal())
@@ -65,6 +66,7 @@ def undo(journal_or_layer_id: str) -> Undone:
                 check = _Check(site, result, opened)
                 check.refuse_if_moved_on()
                 check.refuse_if_no_room()
+                site.refuse_if_not_ours("run as its owner, or make it writable for you")
                 own.mark(journal.UNDOING, {"natural": check.natural(), "modes": check.modes()})
             outcome = recovery.undo_on(own, site, result)
     if outcome.left or outcome.failed:

@@ -80,6 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     # Containers first: what they were the last to use can then go too.
     lines, failed = collect_containers(dry_run)
     lines += collect(dry_run)
+    if not dry_run:
+        mended, unhealed = mend_journals()
+        lines, failed = lines + mended, (*failed, *unhealed)
     if arguments.json:
         from podbot.cli.stop import failure_data
 
@@ -129,9 +132,20 @@ def collect(dry_run: bool) -> list[Line]:
             todo = f"podbot changes show {name}" if fate == "kept" else None
             lines.append(Line(fate, "layer", str(root / name), targets, age, todo))
     lines += [Line("removed", "control group", path) for path in cgroups.sweep(dry_run)]
-    if not dry_run and places.state_place().is_dir():
-        lines += [Line("mended", "journal", told) for told in recovery.recover()]
     return lines
+
+
+def mend_journals() -> tuple[list[Line], tuple[Failure, ...]]:
+    """Put right what was cut short; also says what could not be."""
+    if not places.state_place().is_dir():
+        return [], ()
+    healed = recovery.put_right()
+    lines = [Line("mended", "journal", told) for told in healed.told]
+    if not healed.failed:
+        return lines, ()
+    from podbot.launch.containers import Failure
+
+    return lines, tuple(Failure(id, error) for id, error in healed.failed)
 
 
 def table(lines: list[Line], dry_run: bool) -> str:
