@@ -54,6 +54,7 @@ PACKAGES = {
     "conmon": "conmon",
     "/usr/lib/podman/netavark": "netavark",
     "/usr/lib/podman/aardvark-dns": "aardvark-dns",
+    "iptables": "iptables",  # netavark starts it
     "newuidmap": "uidmap",
     "slirp4netns": "slirp4netns",
     "fuse-overlayfs": "fuse-overlayfs",
