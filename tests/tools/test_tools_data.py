@@ -50,7 +50,7 @@ def test_a_dataclass_may_say_what_it_is_in_json() -> None:
         left: VfsPath
         right: VfsPath
 
-        def as_json(self) -> object:
+        def __podbot_json__(self) -> object:
             return [self.left, self.right]
 
     pair = Pair(VfsPath(("a", "b")), VfsPath())
@@ -59,7 +59,7 @@ def test_a_dataclass_may_say_what_it_is_in_json() -> None:
 
     @dataclass(frozen=True, slots=True)
     class Endless:
-        def as_json(self) -> object:
+        def __podbot_json__(self) -> object:
             return self
 
     assert as_json(Endless()) == "..."
