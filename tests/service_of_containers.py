@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 sys.path.append(str(Path(__file__).parent / "engine"))
@@ -100,11 +101,12 @@ class ServiceOfContainers:
 
     def _start(self, connection: socket.socket, asked: Asked) -> bytes | None:
         name = asked.path.split("/")[-2]
-        spec = self._execs[name]
-        given = dict(text.split("=", 1) for text in spec["Env"])  # type: ignore[attr-defined]
+        spec: dict[str, Any] = self._execs[name]  # as JSON gave it
+        given = dict(text.split("=", 1) for text in spec["Env"])
+        workdir = spec.get("WorkingDir")
         process = subprocess.Popen(
-            spec["Cmd"],  # type: ignore[arg-type]
-            cwd=None if spec.get("WorkingDir") == WORKDIR else spec.get("WorkingDir"),  # type: ignore[arg-type]
+            spec["Cmd"],
+            cwd=None if workdir == WORKDIR else workdir,
             env={"PATH": "/usr/bin:/bin", **given},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

@@ -21,6 +21,13 @@ from podbot import cli
         (["zzz"], "there is no `zzz`; there are: run, shell,"),
         (["mcp", "--backend", "overlya"], "--backend: there is no `overlya`; did you mean"),
         (["\x1b[2J"], "there is no `\\x1b[2J`"),
+        (
+            ["changes", "apply", "last", "--on-conflict", "skp"],
+            "--on-conflict: there is no `skp`; did you mean `skip`? there are: stop, skip,",
+        ),
+        (["changes", "lis't"], "there is no `lis't`; did you mean `list`? there are: list, show,"),
+        (["it's"], "there is no `it's`; there are: run, shell,"),
+        (["mcp", "--backend", "over'lay"], "--backend: there is no `over'lay`; did you mean"),
     ],
 )
 def test_a_mistyped_word_is_told_with_the_nearest_one(

@@ -149,11 +149,11 @@ def test_frozen_is_frozen_and_hashable_and_loose_is_neither() -> None:
 
 
 def test_a_wide_one_is_frozen_and_itself_once_it_is_made() -> None:
-    assert len(Wide.__slots__) >= frozen.MANY  # type: ignore[attr-defined]
+    assert len(Wide.__slots__) >= frozen.MANY  # type: ignore[attr-defined]  # made at run time
     wide = Wide(1, 2, 3)
     assert type(wide) is Wide and wide.e == [] and wide.e is not Wide(1, 2, 3).e
     with pytest.raises(dataclasses.FrozenInstanceError):
-        wide.a = 2  # type: ignore[misc]
+        wide.a = 2  # type: ignore[misc]  # it must raise
     with pytest.raises(ValueError, match="too small"):
         frozen.replace(wide, a=-1)
     assert pickle.loads(pickle.dumps(wide)) == copy.copy(wide) == wide  # noqa: S301 - our own
@@ -179,7 +179,7 @@ def test_a_class_made_of_a_wide_one_stays_what_it_is() -> None:
     assert type(Base(1)) is Base and Base(7).a == 7
     assert type(Child(9)) is Child
     with pytest.raises(dataclasses.FrozenInstanceError):
-        child.a = 2  # type: ignore[misc]
+        child.a = 2  # type: ignore[misc]  # likewise
 
 
 def test_checks_run_and_replacing_checks_again() -> None:

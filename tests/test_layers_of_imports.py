@@ -19,6 +19,7 @@ ROOT = Path(podbot.__file__).parent
 LAYERS = (
     "frozen",
     "errors",
+    "nearest",
     "config",
     "egress",
     "engine",

@@ -173,7 +173,7 @@ class _Constructor:
             lines.append(" self.__post_init__()")
         text = f"def __init__(self,{','.join(parameters)}):\n" + ("\n".join(lines) or " pass")
         exec(text, scope)  # noqa: S102 - made of names of fields alone
-        function: FunctionType = scope["__init__"]  # type: ignore[assignment]
+        function: FunctionType = scope["__init__"]  # type: ignore[assignment]  # just made
         function.__qualname__ = f"{owner.__qualname__}.__init__"
         return function
 

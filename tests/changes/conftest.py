@@ -21,6 +21,14 @@ def umask() -> Iterator[None]:
 
 
 @pytest.fixture
+def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Journals of other tests would have to be known here, too."""
+    with tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder:
+        monkeypatch.setenv("PODBOT_STATE", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
 def target() -> Iterator[Path]:
     """An empty folder that is on a disk and outside of /tmp."""
     path = Path(tempfile.mkdtemp(prefix="podbot-target-", dir="/var/tmp")).resolve()

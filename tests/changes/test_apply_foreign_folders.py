@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +62,7 @@ class Foreign:
         self._patch.setattr(os, "geteuid", lambda: me + 1)
 
 
-@pytest.fixture(autouse=True)
-def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Journals of other tests would have to be known here, too."""
-    with tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder:
-        monkeypatch.setenv("PODBOT_STATE", folder)
-        yield Path(folder)
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 @pytest.fixture

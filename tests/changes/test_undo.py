@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,7 @@ def layer_of(changes: ChangeSet) -> Layer:
     return layer
 
 
-@pytest.fixture(autouse=True)
-def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Journals of other tests would have to be known here, too."""
-    with tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder:
-        monkeypatch.setenv("PODBOT_STATE", folder)
-        yield Path(folder)
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 @pytest.fixture

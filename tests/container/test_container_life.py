@@ -444,7 +444,7 @@ def test_nothing_can_be_ended_until_the_first_start_is_through(
 
     def asked_meanwhile(sandbox: ContainerSandbox, *launched: object) -> None:
         said.append(sandbox.cancel(threading.get_ident()))
-        attach(sandbox, *launched)  # type: ignore[arg-type]
+        attach(sandbox, *launched)  # type: ignore[arg-type]  # what its launcher gave
 
     monkeypatch.setattr(ContainerSandbox, "_attach", asked_meanwhile)
     with opened(engine) as sandbox:

@@ -15,6 +15,7 @@ from small_engine import until
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox.container import place
 from podbot.sandbox.container.place import Door, Place
+from podbot.sandbox.overlay import layers
 
 
 def come(path: Path) -> socket.socket:
@@ -133,3 +134,42 @@ def test_a_process_that_is_gone_is_nobodys_first() -> None:
     ended.wait()
     assert until(lambda: not os.path.exists(f"/proc/{ended.pid}"))
     assert not place._is_first(ended.pid)
+
+
+def test_a_sweep_tells_only_what_it_removed(
+    own_layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, loose = (own_layers / "containers" / name for name in ("stuck", "loose"))
+    for dead in (stuck, loose):
+        dead.mkdir(parents=True)
+    really = layers.remove
+
+    def remove(path: Path) -> None:
+        if path == stuck:
+            raise PermissionError(13, "Permission denied")
+        really(path)
+
+    monkeypatch.setattr(layers, "remove", remove)
+    assert place.sweep(dry_run=True) == ["loose", "stuck"]
+    assert place.sweep() == ["loose"]
+    assert stuck.exists() and not loose.exists()
+    monkeypatch.undo()
+    monkeypatch.setenv(layers.ROOT_VARIABLE, str(own_layers))
+    assert place.sweep() == ["stuck"]
+
+
+def test_a_place_that_cannot_be_removed_is_let_go(
+    own_layers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    made = Place()
+    assert place.sweep(dry_run=True) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(layers, "remove", remove)
+        with pytest.raises(PermissionError):
+            made.remove()
+    assert place.sweep() == [made.path.name]
+    made.remove()
+    assert not made.path.exists()

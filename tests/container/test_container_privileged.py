@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from podbot.engine import BindMount, Facts
-from podbot.errors import Kind, LaunchError, PromptError
+from podbot.engine import BindMount, ContainerSpec, Facts
+from podbot.engine.profiles import PRIVILEGED, TOOLS
+from podbot.engine.resolved import compare
+from podbot.errors import ContainerError, Kind, LaunchError, PromptError
 from podbot.frozen import replace
 from podbot.prompt.builtins.podman import PodmanShellSection
 from podbot.runtime.events import InProcessEventBus
@@ -104,3 +106,71 @@ def test_a_section_says_so_and_its_clones_too() -> None:
     session = Session(bus=InProcessEventBus())
     other = section.clone(session=session, bus=InProcessEventBus())
     assert "as root, with every privilege" in other.template
+
+
+# What an engine made
+
+
+def privileged(**host: object) -> dict[str, object]:
+    """What Podman says of a privileged container."""
+    return {
+        "State": {"Status": "created"},
+        "OCIRuntime": "runc",
+        "EffectiveCaps": ["CAP_SYS_ADMIN"],
+        "BoundingCaps": ["CAP_SYS_ADMIN"],
+        "Config": {"User": "0:0"},
+        "Mounts": [],
+        "HostConfig": {
+            "Privileged": True,
+            "Init": True,
+            "SecurityOpt": ["label=disable", "seccomp=unconfined"],
+            "CapAdd": ["SYS_ADMIN"],
+            "Devices": [{"PathOnHost": "/dev/kvm"}],
+            "NetworkMode": "none",
+            "PidMode": "private",
+            "IpcMode": "shareable",
+            "UTSMode": "private",
+            "UsernsMode": "",
+            "Memory": TOOLS.memory,
+            "MemorySwap": TOOLS.memory,
+            "PidsLimit": TOOLS.pids,
+            "CpuPeriod": 100_000,
+            "CpuQuota": 100_000,
+            **host,
+        },
+    }
+
+
+def test_a_privileged_container_may_have_what_that_word_means() -> None:
+    spec = ContainerSpec("image", profile=PRIVILEGED)
+    assert compare(spec, ROOTLESS, privileged()).differences == ()
+    by_docker = privileged(PidMode="", IpcMode="private", UTSMode="", Runtime="runc")
+    assert compare(spec, replace(ROOTLESS, is_podman=False), by_docker).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ({"NetworkMode": "bridge"}, "network: wanted none, got bridge"),
+        ({"NetworkMode": "host"}, "network: wanted none, got host"),
+        ({"PidMode": "host"}, "PidMode: wanted its own, got the host's"),
+        ({"IpcMode": "host"}, "IpcMode: wanted its own, got the host's"),
+        ({"UTSMode": "host"}, "UTSMode: wanted its own, got the host's"),
+    ],
+)
+def test_a_privileged_container_has_only_the_namespaces_that_were_asked_for(
+    host: dict[str, object], said: str
+) -> None:
+    resolved = compare(ContainerSpec("image", profile=PRIVILEGED), ROOTLESS, privileged(**host))
+
+    assert [str(each) for each in resolved.differences] == [said]
+    with pytest.raises(ContainerError) as caught:
+        resolved.check("c1")
+    assert caught.value.kind is Kind.PROFILE_MISMATCH
+
+
+def test_a_privileged_container_with_ids_of_its_own_has_them() -> None:
+    spec = ContainerSpec("image", profile=replace(PRIVILEGED, userns="auto"))
+    (difference,) = compare(spec, ROOTLESS, privileged()).differences
+    assert difference.what == "user namespace"
+    assert compare(spec, ROOTLESS, privileged(UsernsMode="private")).differences == ()

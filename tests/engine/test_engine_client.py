@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -221,7 +222,7 @@ def test_an_upload_that_is_refused_halfway_tells_the_engines_reason(
     listener.bind(str(folder / "early.sock"))
     listener.listen()
 
-    def parts() -> object:
+    def parts() -> Iterator[bytes]:
         yield b"x" * 100_000
         connection, _ = listener.accept()
         connection.sendall(reply({"message": "no such folder"}, 404))
@@ -231,7 +232,7 @@ def test_an_upload_that_is_refused_halfway_tells_the_engines_reason(
             yield b"x" * 100_000
 
     uploading = Client(SocketDialer(str(folder / "early.sock")), "early")
-    call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=60)  # type: ignore[arg-type]
+    call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=60)
     try:
         assert failure(uploading, call).message == "cannot do it: no such folder"
     finally:
@@ -244,7 +245,7 @@ def test_an_upload_that_is_cut_off_without_a_word_is_a_lost_connection(folder: P
     listener.bind(str(folder / "early.sock"))
     listener.listen()
 
-    def parts() -> object:
+    def parts() -> Iterator[bytes]:
         yield b"x"
         listener.accept()[0].close()
         while True:
@@ -252,7 +253,7 @@ def test_an_upload_that_is_cut_off_without_a_word_is_a_lost_connection(folder: P
 
     uploading = Client(SocketDialer(str(folder / "early.sock")), "early")
     try:
-        call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=60)  # type: ignore[arg-type]
+        call = Call("PUT", "/x", PURPOSE, body=parts(), seconds=60)
         error = failure(uploading, call)
     finally:
         uploading.close()
@@ -263,13 +264,13 @@ def test_an_upload_that_is_cut_off_without_a_word_is_a_lost_connection(folder: P
 
 
 def test_an_error_in_the_body_of_an_upload_is_the_callers(made: StandIn, client: Client) -> None:
-    def parts() -> object:
+    def parts() -> Iterator[bytes]:
         yield b"x"
         raise KeyError("mine")
 
     for _ in range(2):  # with a fresh connection and with an idle one
         with pytest.raises(KeyError):
-            client.call(Call("PUT", "/x", PURPOSE, body=parts()))  # type: ignore[arg-type]
+            client.call(Call("PUT", "/x", PURPOSE, body=parts()))
         client.call(get("/_ping"))
 
 

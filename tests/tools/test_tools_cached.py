@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,10 @@ from podbot.errors import ContainerError, Kind
 from podbot.launch import containers as commands
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
-from podbot.sandbox.container import sandbox as backend
 from podbot.sandbox.overlay import layers
 from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection, cached
+
+pytestmark = pytest.mark.usefixtures("cache")
 
 CRASHES = """
 import os, signal, sys
@@ -36,21 +36,6 @@ for name in sys.argv[3:]:
     (folder / "workspace" / name).write_text("written")
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("PODBOT_CACHE", str(folder))
-    return folder
-
-
-@pytest.fixture
-def containers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PlainContainer]]:
-    monkeypatch.setattr(backend, "ContainerSandbox", PlainContainer)
-    PlainContainer.made.clear()
-    yield PlainContainer.made
-    assert all(container.closed for container in PlainContainer.made)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,8 @@ from podbot.prompt import Prompt
 from podbot.prompt.builtins.podman import PodmanShellSection
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
-from podbot.sandbox.container import sandbox as backend
 from podbot.tools import HostMount, PodmanSandboxConfig, PodmanSandboxSection
 from podbot.tools.podman import overlay_root
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("PODBOT_CACHE", str(folder))
-    return folder
-
-
-@pytest.fixture
-def containers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[PlainContainer]]:
-    monkeypatch.setattr(backend, "ContainerSandbox", PlainContainer)
-    PlainContainer.made.clear()
-    yield PlainContainer.made
-    assert all(container.closed for container in PlainContainer.made)
 
 
 def placed(session_id: str = "one", **config: Any) -> Place:

@@ -165,10 +165,10 @@ def _seconds(text: str) -> float:
 
 def _meant(word: str) -> str:
     """The option that was perhaps meant, as the end of a sentence."""
-    import difflib
+    from podbot.nearest import nearest
 
-    close = difflib.get_close_matches(word.partition("=")[0], OPTIONS, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = nearest(word.partition("=")[0], OPTIONS)
+    return f"; did you mean {close}?" if close else ""
 
 
 def _fail_apart(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,8 @@ import argparse
 import re
 from typing import NoReturn
 
+from podbot.nearest import nearest
+
 _UNKNOWN = re.compile(
     r"argument (?P<name>[^:]*): invalid choice: "
     r"""(['"])(?P<given>.*)\2 \(choose from (?P<known>.*)\)"""
@@ -22,10 +24,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _said(name: str, given: str, known: str) -> str:
-    import difflib
-
     words = re.findall(r"[\w-]+", known)
-    near = difflib.get_close_matches(given, words, n=1)
-    hint = f"did you mean `{near[0]}`? there" if near else "there"
+    near = nearest(given, words)
+    hint = f"did you mean `{near}`? there" if near else "there"
     place = f"{name}: " if name.startswith("-") else ""
     return f"{place}there is no `{given}`; {hint} are: {', '.join(words)}"

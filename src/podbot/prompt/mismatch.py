@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 
 from podbot.frozen import dataclass
+from podbot.nearest import nearest
 from podbot.prompt.json_text import quoted, short
 from podbot.prompt.shapes import (
     Array,
@@ -136,10 +137,8 @@ def extras(shape: Record, value: Mapping[object, object], limit: int) -> list[Pr
 
 
 def _guess(name: str, names: list[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(short(name, 60), names, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    close = nearest(short(name, 60), names)
+    return f" (did you mean {close}?)" if close else ""
 
 
 def _joined(place: str) -> str:

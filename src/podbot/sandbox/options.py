@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from podbot.errors import Kind, SandboxError
+from podbot.nearest import nearest
 from podbot.sandbox.launcher import Launcher, LauncherFactory, find
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
@@ -84,10 +85,8 @@ def _names(factory: LauncherFactory, options: Iterable[str]) -> Iterable[str]:
 
 
 def _guess(name: str, names: Iterable[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, names, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    close = nearest(name, names)
+    return f" (did you mean {close}?)" if close else ""
 
 
 def _wrong(backend: str, name: str, value: object, wanted: str) -> SandboxError:
