@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -272,3 +273,15 @@ def test_a_full_disk_or_closed_folder_is_named(own_state: Path) -> None:
     with pytest.raises(ChangesError) as caught:
         records.remove(FIRST)
     assert caught.value.kind is Kind.STATE_FAILED
+
+
+def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setenv("PODBOT_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(ChangesError, match="No space left") as caught:
+        places.state_folder("runs")
+    assert caught.value.kind is Kind.STATE_FAILED and caught.value.remedy is not None
+    assert "make room" in caught.value.remedy

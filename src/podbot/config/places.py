@@ -5,6 +5,7 @@ The state folder is private to the user (0700) and hidden from every sandbox, wh
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -52,9 +53,12 @@ def state_folder(*parts: str) -> Path:
             place = place / part
             place.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
+        remedy = f"set {STATE_VARIABLE} to a folder you own"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "make room and try again"
         raise ChangesError(
             f"the state folder {place} cannot be made: {error.strerror}",
             kind=Kind.STATE_FAILED,
-            remedy=f"set {STATE_VARIABLE} to a folder you own",
+            remedy=remedy,
         ) from None
     return place
