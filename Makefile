@@ -12,13 +12,24 @@ INSTALL := $(PY) -m pip install --quiet --no-input --disable-pip-version-check
 # More workers than this only compete for the same kernel locks.
 PYTEST := -m pytest -q -n auto --maxprocesses 8
 
+# What a newcomer waits for, and what a change must pass.
+MOST := not e2e and not slow
+ALL := not e2e
+
+# The tests start interpreters by the thousand: each would compile all of podbot anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help run test test-e2e check bench format clean FORCE
+.PHONY: help run test test-all test-e2e fuzz kills check bench format clean FORCE
 
 help:
 	@echo 'make run        watch a scripted agent work in an overlay sandbox'
 	@echo 'make test       run the tests (ARGS="-k name" is passed on to pytest)'
+	@echo 'make test-all   the same, and the slow ones'
 	@echo 'make test-e2e   run the tests that need real engines and agents'
+	@echo 'make soak       N=8 runs of make test with new seeds, quiet and loaded; ends at a red one'
+	@echo 'make fuzz       random work in sandboxes, applied and undone (N=2000 SEED=word FUZZ=--far)'
+	@echo 'make kills      kill apply, undo, save and load at every system call (KILLS="--share 50")'
 	@echo 'make check      format, lint, strict types, tests with the coverage gate'
 	@echo 'make bench      run and plot the benchmarks'
 	@echo 'make format     rewrite the code the way make check wants it'
@@ -29,18 +40,35 @@ run: $(VENV)/.run
 	@$(PY) examples/review_an_agent.py $(ARGS)
 
 test: $(VENV)/.test
-	$(PY) $(PYTEST) -m 'not e2e' $(ARGS)
+	$(PY) $(PYTEST) -m '$(MOST)' $(ARGS)
+
+test-all: $(VENV)/.test
+	$(PY) $(PYTEST) -m '$(ALL)' $(ARGS)
+
+# Until one is red, whose seed is said; .ci/soak has the rest.
+soak: $(VENV)/.test
+	@ARGS='$(ARGS)' .ci/soak $(if $(filter-out file,$(origin N)),$(N))
+
+# Says each case that fails with what is needed to repeat it.
+N ?= 2000
+fuzz: $(VENV)/.test
+	$(PY) tests/changes/fuzz.py --cases $(N) $(if $(SEED),--seed $(SEED)) $(FUZZ)
 
 # Installs what it needs and builds its image (as root), then runs as root and as a user.
 test-e2e: $(VENV)/.test
 	$(PY) tests/e2e/set_up.py run $(ARGS)
+
+# At every system call that changes a file system: about an hour. KILLS="--share 50 --any 20" is a
+# sample, and KILLS="--verb undo --disks two --seed WORD" a part.
+kills: $(VENV)/.test
+	$(PY) tests/changes/kills.py $(KILLS)
 
 check: $(VENV)/.dev
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) -m coverage erase
-	$(PY) -m coverage run $(PYTEST) -m 'not e2e' $(ARGS)
+	$(PY) -m coverage run $(PYTEST) -m '$(ALL)' $(ARGS)
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report
 
@@ -52,7 +80,7 @@ format: $(VENV)/.dev
 	$(PY) -m ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* \
+	rm -rf $(VENV) .venv-* build dist htmlcov .coverage .coverage.* \
 	    .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

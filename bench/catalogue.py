@@ -18,6 +18,7 @@ from bench import (
     run,
     scale,
     search,
+    sparse,
     startup,
     streams,
 )
@@ -61,6 +62,8 @@ ALL = (
     Benchmark("grep", search.grep, needs="rg"),
     Benchmark("scale", scale.thousand),
     Benchmark("version", startup.version),
+    Benchmark("looks", startup.looks),
+    Benchmark("one-path", startup.one_path),
     Benchmark("run", run.true, needs="bwrap"),
     Benchmark("cycle", changes.whole_cycle, needs="git"),
     Benchmark("podman", changes.beside_podman, needs="podman"),
@@ -69,6 +72,8 @@ ALL = (
     Benchmark("diff", diff.many, needs="git"),
     Benchmark("diff-hard", diff.hard, needs="git"),
     Benchmark("apply", apply.apply),
+    Benchmark("apply_many", apply.apply_many),
+    Benchmark("sparse", sparse.sparse),
     Benchmark("tool-call", framework.tool_call),
     Benchmark("tool-calls", framework.tool_calls),
 )

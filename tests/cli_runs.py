@@ -52,6 +52,7 @@ def workplace() -> Iterator[Path]:
             patch.setenv("PODBOT_LAYERS", str(folder / "layers"))
             patch.setenv("PODBOT_STATE", str(folder / "state"))
             patch.setenv("COLUMNS", "100")
+            patch.chdir(project)  # where `last` is what was run here
             yield project
         with contextlib.suppress(OSError):
             layers.remove(folder / "layers")
@@ -79,6 +80,11 @@ def ran(project: Path, script: str, name: str | None = None, hidden: str | None 
     )
     records.write(record)
     return record.id
+
+
+def short(id: str) -> str:
+    """A run without a name, as people are told of it."""
+    return id.rpartition("-")[2][: records.SHORTEST]
 
 
 def broken_off(id: str) -> None:

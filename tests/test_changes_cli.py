@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_runs import PODBOT, Terminal, broken_off, ran, workplace
+from cli_runs import PODBOT, Terminal, broken_off, ran, short, workplace
 
 from podbot.changes import capture, journal, records
 from podbot.changes.model import ChangeKind, ChangeSet
@@ -81,16 +81,16 @@ def test_nothing_to_look_at_is_said(project: Path, capsys: Captured) -> None:
 
 
 def test_a_list_has_a_line_for_each_run_the_newest_first(project: Path, capsys: Captured) -> None:
-    first = ran(project, "echo 1 > one", name="first")
+    ran(project, "echo 1 > one", name="first")
     second = ran(project, "echo 22 > two; rm numbers")
 
     title, newer, older = text(capsys, "list").splitlines()
 
-    assert title.split() == ["ID", "AGE", "STATUS", "CHANGES", "SIZE", "TARGET", "COMMAND"]
-    assert newer.startswith(second)
-    assert older.startswith(first)
+    assert title.split() == ["RUN", "AGE", "STATUS", "CHANGES", "SIZE", "TARGET", "COMMAND"]
+    assert newer.startswith(short(second))
+    assert older.startswith("first ")
     assert f"exit 0  2        3 B   {project}  sh -c 'echo 22 > two; rm numbers'" in newer
-    assert "[first] sh -c 'echo 1 > one'" in older
+    assert older.endswith("sh -c 'echo 1 > one'")
 
 
 def test_the_list_as_data(project: Path, capsys: Captured) -> None:
@@ -120,15 +120,16 @@ def test_layers_of_library_users_and_of_the_killed_are_listed_too(
     lines = text(capsys).splitlines()
 
     assert sandbox.layer is not None
-    assert " kept " in next(line for line in lines if line.startswith(sandbox.layer.id))
-    assert " broken off " in next(line for line in lines if line.startswith(killed))
+    assert " kept " in next(line for line in lines if line.startswith(short(sandbox.layer.id)))
+    assert " broken off " in next(line for line in lines if line.startswith(short(killed)))
 
 
 def test_runs_without_changes_are_listed_on_request(project: Path, capsys: Captured) -> None:
     id = ran(project, "true")
+    broken_off(id)
 
     assert text(capsys) == "no changes are waiting\n"
-    assert id in text(capsys, "list", "--all")
+    assert short(id) in text(capsys, "list", "--all")
     assert text(capsys, "show", id).endswith("\nnothing is left of its changes\n")
     assert data(capsys, "show", id)["changes"] == []
 
@@ -143,7 +144,7 @@ def test_show_tells_the_command_the_counts_and_each_change(project: Path, capsys
     assert "command  sh -c '\\nsed" in shown
     assert f"target   {project}\n" in shown
     assert "7 changes: 2 added, 2 modified, 3 deleted; " in shown
-    assert shown.splitlines()[-7:] == [
+    assert shown.splitlines()[-10:] == [
         "A                         new/",
         "A  +1 -0             6 B  new/file",
         "M  +2 -2           304 B  numbers  (mode 0644 → 0755)  ! runs when used",
@@ -151,6 +152,9 @@ def test_show_tells_the_command_the_counts_and_each_change(project: Path, capsys
         "D  +0 -1                  old/one",
         "D  +0 -1                  old/two",
         "M  +1 -1            13 B  src/app.py",
+        "",
+        "runs when used:",
+        "  numbers: it can be run as a program, and could not before",
     ]
 
 
@@ -313,7 +317,7 @@ def test_a_running_sandbox_can_be_looked_at_but_not_decided_on(
         assert main(["changes", "diff", id]) == 0
         shown = capsys.readouterr()
         assert "+done" in shown.out
-        assert shown.err == f"podbot: {id} still runs; this is what it has changed so far\n"
+        assert shown.err == f"podbot: {short(id)} still runs; this is what it has changed so far\n"
         for words in (["apply", id], ["pick", id], ["discard", id], ["undo", id]):
             kind, err = failure(capsys, *words)
             assert kind == "in_use"
@@ -329,7 +333,7 @@ def test_apply_and_undo_go_there_and_back(project: Path, capsys: Captured) -> No
 
     assert text(capsys, "apply", id).splitlines() == [
         "applied 7 changes",
-        f"to take it back: podbot changes undo {id}",
+        f"to take it back: podbot changes undo {short(id)}",
     ]
     assert (project / "src" / "app.py").read_text() == "print('new')\n"
     assert not (project / "old").exists()
@@ -371,7 +375,7 @@ def test_what_is_left_is_said_and_a_run_that_is_applied_is_listed_as_such(
     project: Path, capsys: Captured
 ) -> None:
     id = ran(project, "echo a > a; echo b > b")
-    assert f"1 change left: podbot changes show {id}" in text(capsys, "apply", id, "a")
+    assert f"1 change left: podbot changes show {short(id)}" in text(capsys, "apply", id, "a")
     assert " exit 0 " in text(capsys, "list")
     assert "left" not in text(capsys, "apply", id)
     assert " applied " in text(capsys, "list")
@@ -411,7 +415,7 @@ def test_what_runs_by_itself_stops_apply_until_it_is_allowed(
     kind, err = failure(capsys, "apply", id)
     assert kind == "flagged"
     assert ".git/hooks/pre-commit: git runs it" in err
-    assert f"podbot changes pick {id}" in err
+    assert f"podbot changes pick {short(id)}" in err
     assert (project / "numbers").read_text().startswith("1\n2\n3\n4\n5\n")
 
     text(capsys, "apply", id, "--allow-flagged", ".git/hooks/pre-commit")
@@ -461,7 +465,7 @@ def test_discard_removes_the_run_and_all_that_is_known_of_it(
     id = ran(project, EDITS)
     text(capsys, "apply", id, "src")
 
-    assert text(capsys, "discard", id) == f"discarded {id}\n"
+    assert text(capsys, "discard", id) == f"discarded {short(id)}\n"
 
     assert layers.get(id) is None
     assert records.read(id) is None
@@ -476,7 +480,7 @@ def test_discard_asks_a_person_first(project: Path) -> None:
     id = ran(project, EDITS)
     for answer, code in (("\r", 1), ("n\r", 1), ("\x04", 1), ("y\r", 0)):
         terminal = Terminal([*PODBOT, "changes", "discard", "last"])
-        terminal.until(f"throw 7 changes of {id} away for good? [y/N]")
+        terminal.until(f"throw 7 changes of {short(id)} away for good? [y/N]")
         terminal.send(answer)
         assert terminal.end() == code
         assert (layers.get(id) is None) == (code == 0)
@@ -485,7 +489,7 @@ def test_discard_asks_a_person_first(project: Path) -> None:
 def test_discard_does_not_ask_if_told(project: Path) -> None:
     id = ran(project, EDITS)
     terminal = Terminal([*PODBOT, "changes", "discard", id, "-y"])
-    terminal.until(f"discarded {id}")
+    terminal.until(f"discarded {short(id)}")
     assert terminal.end() == 0
 
 
@@ -729,9 +733,9 @@ def test_a_layer_that_cannot_be_read_does_not_hide_the_others(
 
     shown = text(capsys).splitlines()
 
-    assert "  ?        ?  " in next(line for line in shown if line.startswith(bad))
-    assert "  1        2 B  " in next(line for line in shown if line.startswith(good))
-    assert shown[-1].startswith(f"{bad} cannot be read: ")
+    assert "  ?        ?  " in next(line for line in shown if line.startswith(short(bad)))
+    assert "  1        2 B  " in next(line for line in shown if line.startswith(short(good)))
+    assert shown[-1].startswith(f"{short(bad)} cannot be read: ")
     assert failure(capsys, "show", bad)[0] == "unknown_id"
 
 
@@ -760,8 +764,8 @@ def test_whatever_reading_one_layer_raises_the_others_are_listed(
     monkeypatch.setattr(capture, "read", read)
     shown = text(capsys, "list").splitlines()
 
-    assert "  1        2 B  " in next(line for line in shown if line.startswith(good))
-    assert shown[-1].startswith(f"{bad} cannot be read: ")
+    assert "  1        2 B  " in next(line for line in shown if line.startswith(short(good)))
+    assert shown[-1].startswith(f"{short(bad)} cannot be read: ")
     newer, older = data(capsys, "list")["runs"]  # type: ignore[misc]
     assert newer["problem"] and newer["changes_count"] is None
     assert older["problem"] is None and older["changes_count"] == 1
@@ -788,7 +792,7 @@ def test_a_layer_whose_notes_make_no_sense_hides_no_other(
 
     shown = text(capsys, "list")
 
-    assert "  1        2 B  " in next(x for x in shown.splitlines() if x.startswith(good))
+    assert "  1        2 B  " in next(x for x in shown.splitlines() if x.startswith(short(good)))
     assert good in [run["id"] for run in data(capsys, "list")["runs"]]  # type: ignore[attr-defined]
     assert main(["changes", "show", bad]) in (0, 2)
 
@@ -804,7 +808,7 @@ def test_a_layer_that_breaks_while_it_is_compared_is_named(
     monkeypatch.setattr("podbot.changes.diff.compared", broken)
     for verb in ("show", "diff"):
         assert main(["changes", verb, bad]) == 2
-        assert f"the changes of {bad} cannot be read" in capsys.readouterr().err
+        assert f"the changes of {short(bad)} cannot be read" in capsys.readouterr().err
 
 
 def test_applying_again_finds_nothing_left(project: Path, capsys: Captured) -> None:
@@ -860,7 +864,7 @@ def test_options_may_stand_anywhere_among_the_paths(project: Path, capsys: Captu
     id = ran(project, "echo 1 > -odd; echo 2 > two; echo 3 > three; echo 4 > four")
     for words in (
         [id, "--on-conflict", "skip", "two", "three"],
-        ["--on-conflict=skip", id, "two", "--allow-flagged", "x", "three"],
+        ["--on-conflict=skip", id, "two", "three"],
         [id, "two", "three", "--yes-flagged", "all"],
         [id, "--", "two", "three"],
     ):
@@ -995,11 +999,13 @@ def test_pick_takes_what_was_said_yes_to(
     shown = picks("y        n y         n     y", monkeypatch, capsys)
 
     assert "(1/7) added new/\n" in shown
-    assert "take all in it (1 change, 6 B)? [y,n,s,v,q,?]" in shown
+    assert "take all in it (1 change, 6 B)? [y,n,s,A,v,q,?]" in shown
     assert "take hunk 1 of 2?" in shown
     assert "take the removal of all in it (2 changes, 0 B)?" in shown
-    left = f"4 changes left: podbot changes show {id}\n"
-    assert shown.endswith(f"applied 4 changes\n{left}to take it back: podbot changes undo {id}\n")
+    left = f"4 changes left: podbot changes show {short(id)}\n"
+    assert shown.endswith(
+        f"applied 4 changes\n{left}to take it back: podbot changes undo {short(id)}\n"
+    )
     assert (project / "new" / "file").exists()
     assert (project / "numbers").read_text().splitlines()[94] == "ninety-five"
     assert (project / "numbers").read_text().splitlines()[4] == "5"
@@ -1092,7 +1098,8 @@ def test_a_conflict_needs_a_whole_yes_too(
 
     shown = picks("y yes y no", monkeypatch, capsys)
 
-    assert "In conflict: the host has changed it since (host: 8 B of " in shown
+    assert "In conflict: the host has changed it since" in shown
+    assert "what it held then is not known (host: 8 B of " in shown
     assert "Taking it overwrites what the host has." in shown
     assert (project / "numbers").read_text() == "inside\n"
     assert (project / "src" / "app.py").read_text() == "outside\n"
@@ -1179,6 +1186,56 @@ def test_a_folder_and_a_file_can_change_places_by_picking(
     assert (project / "numbers").is_file()
 
 
+def test_a_hunk_can_be_split(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(project, "sed -i -e 's/^5$/five/' -e 's/^7$/seven/' -e 's/^9$/nine/' numbers")
+
+    shown = picks("s n y n", monkeypatch, capsys)
+
+    assert "take hunk 1 of 1? [y,n,a,d,s,A,v,q,?]" in shown
+    assert "take hunk 3 of 3? [y,n,a,d,A,v,q,?]" in shown
+    lines = (project / "numbers").read_text().splitlines()
+    assert (lines[4], lines[6], lines[8]) == ("5", "seven", "9")
+    assert len(lines) == 100
+    text(capsys, "undo", "last")
+    picks("s y n y", monkeypatch, capsys)
+    lines = (project / "numbers").read_text().splitlines()
+    assert (lines[4], lines[6], lines[8]) == ("five", "7", "nine")
+
+
+def test_all_the_rest_is_taken_but_what_needs_a_yes(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(project, "echo 1 > a; echo 2 > b; echo 3 > c; mkdir z; echo x > z/.envrc; echo 4 > z/d")
+
+    shown = picks("n A no", monkeypatch, capsys)
+
+    assert shown.count("take it?") == 2
+    assert shown.count("type yes to take it") == 1
+    assert not (project / "a").exists() and not (project / "z" / ".envrc").exists()
+    assert (project / "b").exists() and (project / "z" / "d").exists()
+
+
+def test_a_folder_of_packages_is_one_question_and_its_commands_another(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(
+        project,
+        """mkdir -p .venv/bin .venv/lib; echo home > .venv/pyvenv.cfg
+    for n in 1 2 3 4 5; do echo x > .venv/lib/$n.py; echo x > .venv/bin/c$n; done
+    chmod +x .venv/bin/*; echo x > .venv/lib/.envrc""",
+    )
+
+    shown = picks("y yes y no", monkeypatch, capsys)
+
+    assert "take what is in it (8 changes, " in shown
+    assert ".venv/ brings these 6, as such folders do: each runs by itself" in shown
+    assert "added .venv/lib/.envrc" in shown
+    assert (project / ".venv" / "bin" / "c5").exists()
+    assert not (project / ".venv" / "lib" / ".envrc").exists()
+
+
 # Picking, at a terminal
 
 
@@ -1222,3 +1279,25 @@ def test_what_was_typed_before_the_first_question_answers_none(project: Path) ->
     terminal.send("\x04")
     terminal.until("nothing was applied")
     assert terminal.end() == 1
+
+
+def test_changes_that_nobody_discarded_and_that_are_gone_are_told(
+    project: Path, capsys: Captured
+) -> None:
+    id = ran(project, EDITS, "lost")
+    layer = layers.get(id)
+    assert layer is not None
+    layer.put_away()
+    for trash in layers.put_away_before().values():
+        layers.remove(trash)
+
+    for command in ("diff", "apply"):
+        kind, err = failure(capsys, command, "lost")
+        assert kind == "unknown_id"
+        assert "the changes of lost are gone, and nobody discarded them" in err
+        assert "PODBOT_LAYERS" in err
+    assert "its changes are gone, and nobody discarded them" in text(capsys, "show", "lost")
+    shown = text(capsys, "list")
+    assert "those of 1 run here are gone, and nobody discarded them" in shown
+    text(capsys, "discard", "lost")
+    assert "gone" not in text(capsys, "list")

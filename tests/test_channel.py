@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
 from podbot.sandbox import wire
 from podbot.sandbox.async_channel import AsyncSocketChannel
-from podbot.sandbox.channel import Call, Mux, Reply, SocketChannel, visible
+from podbot.sandbox.channel import Call, Mux, Reply, SocketChannel
+from podbot.sandbox.visible import visible
 from podbot.sandbox.wire import HEADER
 
 SOON = 120.0

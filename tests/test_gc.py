@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from podbot.changes import records
 from podbot.cli import gc, main
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
@@ -111,6 +113,42 @@ def test_a_person_reads_where_the_changes_are_and_what_they_lie_over(
     out = capsys.readouterr().out
     assert f"kept     {root / name}  over {target}, " in out
     assert "removed: 0, kept for their changes: 1, in use: 0" in out
+
+
+def test_what_is_worth_discarding_is_named_with_its_size(
+    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as state:
+        monkeypatch.setenv("PODBOT_STATE", state)
+        monkeypatch.chdir(target)
+        ids = [killed_sandbox(target, name) for name in ("applied", "old", "new")]
+        assert main(["changes", "apply", ids[0]]) == 0
+        for id, age in ((ids[1], 8 * 86400.0), (ids[2], 0.0)):
+            record = records.Record(
+                id,
+                f"run-{age:g}",
+                ("true",),
+                (str(target),),
+                "overlay",
+                "none",
+                time.time() - age,
+                1,
+            )
+            records.write(record)
+        capsys.readouterr()
+
+        assert main(["gc"]) == 0
+
+        out = capsys.readouterr().out
+        applied = ids[0].rpartition("-")[2][: records.SHORTEST]
+        assert "worth discarding: 2 runs, " in out
+        assert f"  {applied}: all of it is applied, " in out
+        assert re.search(r"  run-691200: it is old, \d+\.\d KiB\n", out)
+        assert "run-0:" not in out
+        assert "next: podbot changes show run-0; then" in out, "what is worth it was told above"
+        (line,) = [line for line in out.splitlines() if line.startswith("  podbot changes discard")]
+        assert main(["changes", *line.split()[2:]]) == 0
+        assert [layer.id for layer in layers.found()] == ids[2:]
 
 
 def test_nothing_to_do_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,22 @@ def test_a_failure_is_judged_by_what_is_an_error(
 
 # Interrupted
 
+
+def test_what_is_there_is_handed_on_at_once(
+    stand_in: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Whoever waits for more than the first bytes is deaf to a Ctrl-C between two reads."""
+    os.mkfifo(tmp_path / "go on")
+    stand_in(f"printf first; read -r _ <'{tmp_path}/go on'; printf second")
+    pieces = bootstrap(DebianRoot(()), lambda _: None)
+
+    assert next(pieces) == b"first"
+    with open(tmp_path / "go on", "w") as end:
+        end.write("\n")
+
+    assert b"".join(pieces) == b"second"
+
+
 BUILDS = """
 import subprocess, sys
 from podbot.engine import image_debian

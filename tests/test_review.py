@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_runs import PODBOT, Terminal, ran, workplace
+from cli_runs import PODBOT, Terminal, ran, short, workplace
 
 from podbot.changes import records
 from podbot.cli.review import finish
@@ -39,7 +39,7 @@ def asked(id: str, **env: str) -> Terminal:
     """The menu, at a terminal, for a run that is over."""
     settings = {"TERM": "xterm", "NO_COLOR": "1", "PODBOT_PAGER": "cat", **env}
     terminal = Terminal([sys.executable, "-c", FINISH, id], settings)
-    terminal.until("[d]iscard (Enter keeps):")
+    terminal.until("(Enter keeps):")
     return terminal
 
 
@@ -55,8 +55,8 @@ def test_whatever_is_not_an_answer_keeps_the_changes(project: Path, answer: str)
     id = ran(project, EDITS)
     terminal = asked(id)
     terminal.send(answer)
-    terminal.until(f"kept as {id}; go on with:")
-    terminal.until(f"podbot changes show {id}")
+    terminal.until(f"kept as {short(id)}; go on with:")
+    terminal.until(f"podbot changes show {short(id)}")
     assert terminal.end() == 0
     assert layers.get(id) is not None
     assert is_untouched(project)
@@ -67,10 +67,10 @@ def test_the_summary_comes_first(project: Path) -> None:
     (project / "numbers").write_text("the host's own\n")
     terminal = Terminal([sys.executable, "-c", FINISH, id], {"NO_COLOR": "1"})
     terminal.until("8 changes: 3 added, 2 modified, 3 deleted; ")
-    terminal.until("runs by itself once applied:")
-    terminal.until("  .envrc: ")
     terminal.until("conflicts with what the host has now:")
     terminal.until("  numbers: the host has changed it since")
+    terminal.until("runs by itself once applied:")
+    terminal.until("  .envrc: ")
     terminal.until("Enter keeps")
     terminal.send("\r")
     assert terminal.end() == 0
@@ -81,7 +81,7 @@ def test_apply_takes_everything_and_can_be_undone(project: Path) -> None:
     terminal = asked(id)
     terminal.send("a\r")
     terminal.until("applied 7 changes")
-    terminal.until(f"podbot changes undo {id}")
+    terminal.until(f"podbot changes undo {short(id)}")
     assert terminal.end() == 0
     assert not (project / "old").exists()
     subprocess.run([*PODBOT, "changes", "undo", id], check=True, stdout=subprocess.DEVNULL)
@@ -101,12 +101,29 @@ def test_apply_asks_about_what_runs_by_itself_and_about_conflicts(project: Path)
         terminal.until(question)
         terminal.until("type yes to take it, anything else to leave it:")
         terminal.send(answer + "\r")
+    terminal.until("apply the other 8 changes? [y,n,?]")
+    terminal.send("y\r")
     terminal.until("applied 8 changes")
     assert terminal.end() == 0
     assert (project / ".envrc").exists()
     assert not (project / ".bashrc").exists()
     assert "ninety-five" in (project / "numbers").read_text()
     assert layers.get(id) is not None
+
+
+def test_who_declines_what_runs_by_itself_is_asked_about_the_rest(project: Path) -> None:
+    id = ran(project, EDITS + ENVRC)
+    terminal = asked(id)
+    terminal.send("a\r")
+    terminal.until("type yes to take it, anything else to leave it:")
+    terminal.send("no\r")
+    terminal.until("apply the other 7 changes? [y,n,?]")
+    terminal.send("n\r")
+    terminal.until("nothing was taken")
+    terminal.until("Enter keeps")
+    terminal.send("\r")
+    assert terminal.end() == 0
+    assert is_untouched(project)
 
 
 def test_review_shows_all_of_it_and_comes_back(project: Path) -> None:
@@ -149,7 +166,7 @@ def test_picking_nothing_comes_back_to_the_menu(project: Path) -> None:
 def test_save_from_the_menu_writes_a_file_and_comes_back(project: Path, tmp_path: Path) -> None:
     id = ran(project, EDITS + "mkdir empty")
     file = tmp_path / "work.patch"
-    terminal = asked(id)
+    terminal = asked(id, COLUMNS="300")
     for name, told in (
         ("", "Enter keeps"),
         ("what", "does not say in which format to save"),
@@ -171,9 +188,9 @@ def test_discard_is_asked_twice(project: Path) -> None:
     terminal = asked(id)
     for answer in ("n", "y"):
         terminal.send("d\r")
-        terminal.until(f"throw 7 changes of {id} away for good? [y/N]")
+        terminal.until(f"throw 7 changes of {short(id)} away for good? [y/N]")
         terminal.send(answer + "\r")
-        terminal.until("Enter keeps" if answer == "n" else f"discarded {id}")
+        terminal.until("Enter keeps" if answer == "n" else f"discarded {short(id)}")
     assert terminal.end() == 0
     assert layers.get(id) is None
     assert records.read(id) is None
@@ -184,7 +201,7 @@ def test_another_answer_is_asked_again(project: Path) -> None:
     id = ran(project, EDITS)
     terminal = asked(id)
     terminal.send("x\r")
-    terminal.until("please answer with one of the letters in brackets")
+    terminal.until("d  discard: throw it away for good; asks first")
     terminal.until("Enter keeps")
     terminal.send("\r")
     assert terminal.end() == 0
@@ -246,8 +263,8 @@ def test_apply_stops_at_what_runs_by_itself(
         assert told["runs_by_itself"] == 1
     else:
         assert "podbot: this would run by itself once applied:\n  .envrc: " in err
-        assert f"podbot changes pick {id}" in err
-        assert f"kept as {id}" in err
+        assert f"podbot changes pick {short(id)}" in err
+        assert f"kept as {short(id)}" in err
     assert is_untouched(project)
     assert layers.get(id) is not None
 
@@ -267,7 +284,7 @@ def test_apply_stops_at_a_conflict(project: Path, capsys: Captured) -> None:
 def test_discard_without_questions(project: Path, capsys: Captured) -> None:
     id = ran(project, EDITS)
     assert finish(id, "discard") == 0
-    assert f"discarded {id}" in capsys.readouterr().err
+    assert f"discarded {short(id)}" in capsys.readouterr().err
     assert layers.get(id) is None
 
 
@@ -275,8 +292,8 @@ def test_keep_says_how_to_go_on(project: Path, capsys: Captured) -> None:
     id = ran(project, EDITS)
     assert finish(id, "keep") == 0
     err = capsys.readouterr().err
-    assert f"podbot changes show {id}" in err
-    assert f"podbot run --in {id}" in err
+    assert f"podbot changes show {short(id)}" in err
+    assert f"podbot run --in {short(id)}" in err
 
 
 @pytest.mark.parametrize(

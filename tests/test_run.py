@@ -72,7 +72,7 @@ def test_changes_stay_apart_and_the_run_is_on_record(target: Path) -> None:
     assert sorted(os.listdir(target)) == ["old", "sub"]
     assert (outcome.layer.upper(0) / "new").read_text() == "new\n"
     entry = records.find("first")
-    assert entry == Entry(outcome.id, outcome.record, outcome.layer)
+    assert entry == Entry(outcome.id, outcome.record, outcome.layer, word="first")
     record = outcome.record
     assert (record.command, record.targets) == (request.command, (str(target),))
     assert (record.exit_status, record.backend, record.network) == (3, "overlay", "none")

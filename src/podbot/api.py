@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.changes.records import Entry, Record
-from podbot.errors import ChangesError, ContainerError, Kind, PodbotError
+from podbot.errors import ChangesError, ContainerError, Kind, LaunchError, PodbotError
 from podbot.frozen import dataclass, field, replace
+from podbot.launch import offline
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.sandbox import ops
 from podbot.sandbox.limits import Limits
@@ -99,6 +100,7 @@ class RunRequest:
     - ``name``: what people may call the run instead of its id.
     - ``timeout``: seconds; then the command is told to end, and killed if it does not.
     - ``continue_in``: an earlier run (id, start of one, name, ``last``) in whose layer to go on.
+    - ``discard``: throw away what it changes. An earlier run it continues in stays as it was.
     """
 
     command: tuple[str, ...]
@@ -112,6 +114,7 @@ class RunRequest:
     timeout: float | None = None
     continue_in: str | None = None
     limits: Limits | None = None
+    discard: bool = False
 
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""
@@ -132,6 +135,8 @@ class RunOutcome:
     n), 124 when the time ran out, 127 or 126 when there was no such command or it could not be
     executed. ``problem`` says why, or what became of the output. ``layer`` holds the changes; it is
     None, and the run forgotten, if there are none. ``told_to_end`` is a signal podbot itself got.
+    ``plain``: it wrote nothing that a terminal might obey. ``missed_network``: it failed, and
+    something in it had tried to reach a network that was off.
     """
 
     id: str
@@ -142,6 +147,8 @@ class RunOutcome:
     timed_out: bool = False
     problem: str | None = None
     told_to_end: int | None = None
+    plain: bool = False
+    missed_network: bool = False
 
     @property
     def changed(self) -> bool:
@@ -174,39 +181,54 @@ def run(
     layer = sandbox.layer
     assert layer is not None  # noqa: S101 - an overlay sandbox has one
     record = _record_of(request, before, sandbox)
+    noted = before is None or not request.discard  # else there is no layer that it would be of
     command = replace(command, cwd=_folder(layer), env={RUN_VARIABLE: layer.id})
     try:
         with sandbox:
             # Without waiting for the disk: it is there for whoever looks after a crash of ours.
-            records.write(record, durable=False)
+            if noted:
+                records.write(record, durable=False)
             if on_start is not None:
                 on_start(record)
             try:
                 ending = attach(sandbox, command, streams, request.timeout)
             except PodbotError as error:
-                _write_end(replace(record, ended=time.time(), error=error.message))
+                if noted:
+                    _write_end(replace(record, ended=time.time(), error=error.message))
                 raise
+            # While its network namespace still is there to be asked.
+            failed_offline = ending.exit_status != 0 and request.network == "none"
+            missed_network = failed_offline and offline.missed(sandbox)
             record = _ended(record, ending)
             # Before it closes, so that nobody sees a run that is over and does not say how.
-            written = not layer.empty
+            written = noted and not layer.empty
             problem = _write_end(record) if written else None
     finally:
         kept = layer.path.exists()
-        if not kept:
+        if not kept and not (before is not None and _is_applied(before)):
             with suppress(ChangesError):
                 records.remove(layer.id)
-    if kept and not written:  # by something in the background, at the last moment
+    if kept and noted and not written:  # by something in the background, at the last moment
         problem = _write_end(record)
     return RunOutcome(
         id=layer.id,
         record=record,
-        layer=layer if kept else None,
+        layer=layer if kept and not request.discard else None,
         exit_status=ending.exit_status,
         signal=ending.signal,
         timed_out=ending.timed_out,
         problem=ending.problem or problem,
         told_to_end=ending.told_to_end,
+        plain=ending.plain,
+        missed_network=missed_network,
     )
+
+
+def _is_applied(before: Entry) -> bool:
+    """Whether something is left to undo of a run, which takes its record to be named."""
+    from podbot.changes.applied import applications
+
+    return any(not each.undone for each in applications(before.id))
 
 
 def _ended(record: Record, ending: Ending) -> Record:
@@ -238,12 +260,18 @@ def _to_continue(request: RunRequest) -> Entry | None:
             kind=Kind.INVALID,
             remedy="leave out the targets",
         )
-    entry = records.find(request.continue_in)
+    entry = records.find(request.continue_in, records.here())
     if entry.layer is None:
         raise ChangesError(
-            f"the changes of run {entry.id} are gone: there is nothing to go on in",
+            f"the changes of run {entry.called} are gone: there is nothing to go on in",
             kind=Kind.UNKNOWN_ID,
             remedy="start a new run; `podbot changes list` says which are there",
+        )
+    if entry.live:
+        raise LaunchError(
+            f"run {entry.called} still works: its sandbox is in use",
+            kind=Kind.IN_USE,
+            remedy="go on in it once it has ended, or start a new run",
         )
     return entry
 
@@ -251,8 +279,12 @@ def _to_continue(request: RunRequest) -> Entry | None:
 def _open(request: RunRequest, before: Entry | None) -> OverlaySandbox:
     policy = request.policy()
     if before is not None:
-        return OverlaySandbox(policy=policy, limits=request.limits, layer=before.layer)
-    return OverlaySandbox(request.targets or None, policy=policy, limits=request.limits)
+        return OverlaySandbox(
+            policy=policy, limits=request.limits, layer=before.layer, discard=request.discard
+        )
+    return OverlaySandbox(
+        request.targets or None, policy=policy, limits=request.limits, discard=request.discard
+    )
 
 
 def _record_of(request: RunRequest, before: Entry | None, sandbox: OverlaySandbox) -> Record:

@@ -21,9 +21,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from test_capture import changes_of
-from trees import Edit, look, nothing_left_in, plant, worked_on
+from trees import Edit, a_moment_after, look, nothing_left_in, plant, worked_on
 
-from podbot.changes import drift, renames
+from podbot.changes import drift, journal, renames
 from podbot.changes.apply import OnConflict, apply
 from podbot.changes.capture import capture
 from podbot.changes.diff import diff
@@ -623,7 +623,7 @@ def test_an_apply_that_takes_nothing_leaves_the_one_before_to_undo(target: Path)
     (target / "two").write_text("2")
     changes, _ = worked_on(target, "echo x > one; echo x > two")
     apply(changes, only=["one"])
-    time.sleep(0.02)
+    a_moment_after(time.time_ns())
     (target / "two").write_text("host")
 
     applied = apply(changes, only=["two"], on_conflict="skip")
@@ -728,3 +728,23 @@ def test_a_full_disk_takes_everything_back(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == "disk_full, and all is as it was\n"
+
+
+def test_a_link_that_was_to_become_a_folder_stays_if_an_apply_fails_before(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (target / "there").mkdir()
+    (target / "link").symlink_to("there")
+    before = look(target)
+    changes, _ = worked_on(target, "rm link; mkdir -p link/deep; echo x > link/deep/x; echo y > y")
+
+    def step(label: str) -> None:
+        if label in ("swap", "put in place"):
+            raise OSError(5, "disk on fire")
+
+    monkeypatch.setattr(journal, "step", step)
+    with pytest.raises(ChangesError, match=r"disk on fire.*; nothing is changed"):
+        apply(changes)
+
+    assert look(target) == before
+    assert nothing_left_in(target)

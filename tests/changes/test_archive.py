@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import tarfile
+import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -962,8 +963,7 @@ def test_a_damaged_list_of_what_was_there_is_an_error(forge: Forge) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bytes]:
     """A good archive, small enough to be damaged often."""
-    target = Path("/var/tmp") / f"podbot-target-{os.getpid()}"
-    target.mkdir()
+    target = Path(tempfile.mkdtemp(prefix="podbot-target-", dir="/var/tmp"))
     fill(target)
     script = """
         echo x > file; rm other; rm -r folder; mkdir folder; echo y > folder/one; ln file again
@@ -976,7 +976,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bytes]:
 Damage = list[tuple[int, bytes]]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     damage=st.lists(st.tuples(st.integers(0, 1 << 16), st.binary(max_size=12)), max_size=4),
     cut=st.none() | st.integers(0, 1 << 16),
@@ -997,7 +997,7 @@ def test_any_damage_is_an_error_and_leaves_nothing(
     check(bytes(data[: cut % len(data)] if cut is not None else data))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=2048))
 def test_any_bytes_are_an_error_and_leave_nothing(data: bytes) -> None:
     check(data)
@@ -1011,7 +1011,7 @@ Json = st.recursive(
 KINDS = [*map(str, ChangeKind), "along", "time"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     paths=st.lists(st.sampled_from(["a", "b", "a/b", "a/b/c", "b/c", "", "c"]), max_size=5),
     kinds=st.lists(st.sampled_from(KINDS), min_size=5, max_size=5),
@@ -1043,8 +1043,7 @@ def test_any_manifest_is_taken_or_refused(
 
 @pytest.fixture(scope="module")
 def target_of_module() -> Iterator[Path]:
-    path = Path("/var/tmp") / f"podbot-target-{os.getpid()}-any"
-    path.mkdir()
+    path = Path(tempfile.mkdtemp(prefix="podbot-target-", dir="/var/tmp"))
     yield path
     layers.remove(path)
 
@@ -1098,3 +1097,19 @@ def test_the_targets_of_an_archive_can_be_held_to_a_folder(forge: Forge, target:
         assert load(io.BytesIO(data), within=other).targets == (str(target),)
     # Folders that the user gave may be anywhere.
     assert load(io.BytesIO(data), [str(target)], within="/var/empty").targets == (str(target),)
+
+
+@pytest.mark.parametrize("limits", [ArchiveLimits(bytes=4_000_000_000), ArchiveLimits(members=1)])
+def test_what_could_never_be_loaded_again_is_not_saved(target: Path, limits: ArchiveLimits) -> None:
+    with OverlaySandbox(target) as sandbox:
+        assert sandbox.exec(["sh", "-c", "truncate -s 4G image; echo precious > b"]).ok
+        layer = sandbox.layer
+        assert layer is not None
+    out = io.BytesIO()
+
+    with pytest.raises(ChangesError) as caught:
+        save(capture(layer), out, limits)
+
+    assert caught.value.kind is Kind.TOO_LARGE
+    assert out.getvalue() == b""
+    layer.discard()

@@ -544,3 +544,24 @@ def test_a_fifo_is_never_opened(special: ChangeSet) -> None:
     assert change.new is not None
     assert stat.S_IMODE(change.new.mode) == change.new.mode
     assert list(for_people(diff(special, change))) == ["diff --git a/pipe b/pipe", "(new FIFO)"]
+
+
+def test_the_parts_of_a_hunk_are_the_hunk() -> None:
+    """Whatever is chosen of the parts: it is a text that has these edits and no others."""
+    old = b"".join(b"%d\n" % n for n in range(40))
+    new = old.replace(b"5\n", b"five\n", 1).replace(b"8\n9\n", b"", 1).replace(b"12\n", b"12\nx\n")
+    new = new.removesuffix(b"\n")
+    found = hunks.hunks(old, new)
+    pieces = [
+        (number, part)
+        for number, hunk in enumerate(found)
+        for part, _ in enumerate(hunks.parts(hunk))
+    ]
+    assert len(pieces) > len(found)
+    assert hunks.merged(found, pieces, old) == new
+    assert hunks.merged(found, (), old) == old
+    for hunk in found:
+        assert tuple(line for part in hunks.parts(hunk) for line in part.lines) == hunk.lines
+    one_by_one = [hunks.merged(found, [piece], old) for piece in pieces]
+    assert len(set(one_by_one)) == len(pieces)
+    assert all(len(hunks.hunks(old, text)) == 1 for text in one_by_one)

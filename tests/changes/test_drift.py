@@ -12,7 +12,7 @@ import pytest
 from test_capture import changes_of, write
 from trees import a_moment_after
 
-from podbot.changes import drift
+from podbot.changes.archive import load, save
 from podbot.changes.capture import capture
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeSet
@@ -93,7 +93,7 @@ MEANWHILE: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
 def test_what_the_host_did_is_a_conflict(
     target: Path, changes: ChangeSet, case: str, when: str
 ) -> None:
-    time.sleep(0.02)  # past the clock tick of the start, as any person is
+    a_moment_after(time.time_ns())  # past the clock tick of the start, as any person is
     action, expected = MEANWHILE[case]
     action(target)
     if when == "before the review":
@@ -145,35 +145,6 @@ def test_a_folder_that_holds_something_hidden_is_not_replaced(target: Path) -> N
     assert found(changes) == {"conf": "hidden"}
 
 
-def test_what_podbot_itself_wrote_is_no_drift(target: Path, changes: ChangeSet) -> None:
-    time.sleep(0.02)
-    write(target / "file", "half of it\n")
-    state = next(c.old for c in again(changes) if c.path == "file")
-    assert found(again(changes)) == {"file": "changed"}
-
-    drift.remember(changes.layer_id, {f"{target}/file": state.identity, f"{target}/gone": None})
-
-    assert found(again(changes)) == {}
-    a_moment_after(os.stat(target / "file").st_ctime_ns)
-    write(target / "file", "and then the user\n")
-    assert found(again(changes)) == {"file": "changed"}
-
-
-def test_remembering_for_a_layer_that_is_gone_does_nothing(changes: ChangeSet) -> None:
-    layer_of(changes).discard()
-    state = next(c.old for c in changes if c.path == "file")
-
-    drift.remember(changes.layer_id, {"/x": state.identity})
-    drift.remember(None, {"/x": state.identity})
-
-
-def test_a_broken_note_of_what_podbot_wrote_counts_as_none(changes: ChangeSet) -> None:
-    layer = layer_of(changes)
-    (layer.path / drift.KNOWN).write_text("{")
-
-    assert drift.known(layer) == {}
-
-
 def test_files_written_right_before_the_start_are_no_conflict(target: Path) -> None:
     for number in range(20):
         write(target / f"{number}")
@@ -181,3 +152,51 @@ def test_files_written_right_before_the_start_are_no_conflict(target: Path) -> N
             sandbox.write(f"{number}", "changed")
             assert sandbox.layer is not None
             assert conflicts(capture(sandbox.layer)) == ()
+
+
+def messages(changes: ChangeSet) -> dict[str, str]:
+    return {conflict.path: conflict.message for conflict in conflicts(changes)}
+
+
+def test_of_a_file_that_may_only_have_been_touched_no_more_is_said(
+    target: Path, changes: ChangeSet
+) -> None:
+    a_moment_after((target / "file").stat().st_ctime_ns)
+    os.utime(target / "file")
+
+    assert messages(again(changes)) == {
+        "file": "the host has changed it since, or only touched it: what it held then is not known"
+    }
+
+
+def test_of_a_file_whose_old_bytes_are_known_it_is_said_that_the_host_changed_it(
+    target: Path, changes: ChangeSet, tmp_path: Path
+) -> None:
+    with open(tmp_path / "saved", "wb") as file:
+        save(changes, file)
+    other = tmp_path / "other"
+    shutil.copytree(target, other, symlinks=True)
+    (other / "file").chmod(0o640)  # whose mode is another's umask
+    with open(tmp_path / "saved", "rb") as file:
+        loaded = capture(load(file, targets=[str(other)]))
+    assert messages(loaded) == {}
+    write(other / "file", "outside\n")
+
+    assert messages(again(loaded)) == {"file": "the host has changed it since"}
+
+
+def test_an_archive_of_what_the_host_had_touched_does_not_say_that_a_copy_was_changed(
+    target: Path, changes: ChangeSet, tmp_path: Path
+) -> None:
+    a_moment_after((target / "file").stat().st_ctime_ns)
+    os.utime(target / "file")
+    with open(tmp_path / "saved", "wb") as file:
+        save(again(changes), file)
+    other = tmp_path / "other"
+    shutil.copytree(target, other, symlinks=True)
+    with open(tmp_path / "saved", "rb") as file:
+        loaded = capture(load(file, targets=[str(other)]))
+
+    assert messages(loaded) == {
+        "file": "the host has changed it since, or only touched it: what it held then is not known"
+    }

@@ -18,7 +18,7 @@ from types import ModuleType
 import pytest
 from trees import look, nothing_left_in, worked_on
 
-from podbot.changes import journal
+from podbot.changes import journal, locks, settling
 from podbot.changes.apply import apply
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
@@ -60,6 +60,7 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     with tempfile.TemporaryDirectory(prefix="podbot-state-", dir=disk) as state:
         monkeypatch.setenv(places.STATE_VARIABLE, state)
         monkeypatch.setattr(os, "fsync", lambda _: None)  # a killed process loses no page
+        monkeypatch.setattr(settling, "file_system", lambda _: None)
         if request.param == "two disks":
             monkeypatch.setattr(Journal, "store_for", keep_here)
         if request.param == "plain renames":
@@ -157,13 +158,22 @@ def journals_of(layer: Layer) -> list[str]:
     return [own.id for own in journal.of_layer(layer.id)]
 
 
-HARD = pytest.mark.parametrize(
-    "where", ["one disk", "two disks", "plain renames", "shelves"], indirect=True
-)
+def slow(value: object) -> object:
+    """A parameter of the tests that `make test` leaves out."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+LONG = ["one disk", "two disks", "plain renames", "shelves"]
 """A store beside the layers differs in where it is alone: the tests that take long leave it out."""
 
 
-@HARD
+def on(*disks: str) -> pytest.MarkDecorator:
+    """The long tests in `make test` try these."""
+    kinds = [disk if disk in disks else slow(disk) for disk in LONG]
+    return pytest.mark.parametrize("where", kinds, indirect=True)
+
+
+@on("two disks")
 def test_an_apply_that_is_killed_anywhere_is_taken_back(target: Path) -> None:
     before = look(target)
     changes, seen = worked_on(target, WORK)
@@ -192,7 +202,7 @@ def test_an_apply_that_is_killed_anywhere_is_taken_back(target: Path) -> None:
     assert look(target) == before
 
 
-@HARD
+@on("one disk")
 def test_an_undo_that_is_killed_anywhere_is_completed(target: Path) -> None:
     before = look(target)
     changes, seen = worked_on(target, WORK)
@@ -220,7 +230,7 @@ STRIDE = int(os.environ.get("PODBOT_CRASH_STRIDE", "9"))
 """Every call would take minutes: each run of the tests tries some, and 1 tries all."""
 
 
-@HARD
+@on("one disk", "two disks")
 def test_a_kill_between_any_two_calls_is_healed(target: Path) -> None:
     before = look(target)
     changes, seen = worked_on(target, WORK)
@@ -256,7 +266,7 @@ def test_a_kill_between_any_two_calls_is_healed(target: Path) -> None:
         apply(capture(layer), allow_flagged=True)
 
 
-@pytest.mark.parametrize("first", [8, 25, 45, 60])
+@pytest.mark.parametrize("first", [slow(8), 25, slow(40), 50])
 def test_a_recovery_that_is_killed_again_and_again_gets_there(target: Path, first: int) -> None:
     before = look(target)
     changes, _ = worked_on(target, WORK)
@@ -313,7 +323,7 @@ def test_a_journal_of_a_living_podbot_is_left_alone(target: Path) -> None:
     changes, _ = worked_on(target, "echo x > x")
     own = None
 
-    with journal.locked():
+    with locks.held([str(target)], "applying"):
         own = journal.create(changes.layer_id)
         assert recover() == []
         assert own.folder.exists()
@@ -326,9 +336,9 @@ def test_a_second_apply_waits_and_then_says_that_another_is_at_work(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes, _ = worked_on(target, "echo x > x")
-    monkeypatch.setattr(journal, "LOCK_WAIT", 0.05)
+    monkeypatch.setattr(locks, "WAIT", 0.05)
 
-    with journal.locked(), pytest.raises(ChangesError) as caught:
+    with locks.held([str(target)], "applying"), pytest.raises(ChangesError) as caught:
         apply(changes)
 
     assert caught.value.kind is Kind.IN_USE
@@ -364,9 +374,14 @@ def test_the_whole_plan_is_on_disk_before_anything_moves(target: Path) -> None:
     recover()
 
 
-@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError(errno.EIO, "disk on fire")])
+def on_fire() -> OSError:
+    return OSError(errno.EIO, "disk on fire")
+
+
+# Made anew each time: an error that is kept keeps all that was open where it was raised.
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, on_fire])
 def test_an_interruption_or_a_failure_anywhere_is_taken_back_at_once(
-    target: Path, failure: BaseException | type[BaseException], monkeypatch: pytest.MonkeyPatch
+    target: Path, failure: Callable[[], BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = look(target)
     changes, _ = worked_on(target, WORK)
@@ -378,7 +393,7 @@ def test_an_interruption_or_a_failure_anywhere_is_taken_back_at_once(
         def step(_: str, left: list[int] = left) -> None:
             left[0] -= 1
             if left[0] == 0:
-                raise failure
+                raise failure()
 
         monkeypatch.setattr(journal, "step", step)
         with pytest.raises((KeyboardInterrupt, ChangesError)) as caught:

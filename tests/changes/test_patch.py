@@ -6,6 +6,7 @@ import io
 import os
 import random
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -316,6 +317,37 @@ def target_with(changes: ChangeSet, target: Path) -> Nodes:
             with changes.contents.open_new(change) as file:
                 result[name] = ("program" if change.new.executable else "file", file.read())
     return result
+
+
+# What git does not see
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.mknod(path, stat.S_IFSOCK | 0o600)])
+@pytest.mark.parametrize("inner", ["", "/f", "/deep/er"])
+def test_what_comes_where_git_sees_nothing_is_left_out_and_told(
+    make: Callable[[Path], None], inner: str
+) -> None:
+    new: Nodes = {b"ok": ("file", b"1\n"), f"special{inner}".encode(): ("file", b"x\n")}
+    with two_trees({b"ok": ("file", b"0\n")}, new) as (before, after, copy):
+        make(before / "special")
+        make(copy / "special")
+        changes = compare(before, after)
+        apply(copy, b"".join(patch(changes)))
+        assert harvest(copy) == {b"ok": ("file", b"1\n")}
+        (told,) = (line for line in not_in_patch(changes) if line.startswith(f"special{inner}: "))
+        assert told.endswith(", which git does not see")
+
+
+def test_what_git_has_no_name_for_on_the_way_is_left_out_and_told() -> None:
+    name = "l" * 255
+    new: Nodes = {b"ok": ("file", b"1\n"), name.encode(): ("file", b"x\n")}
+    with two_trees({b"ok": ("file", b"0\n")}, new) as (before, after, copy):
+        (before / name).mkdir()
+        (copy / name).mkdir()
+        changes = compare(before, after)
+        apply(copy, b"".join(patch(changes)))
+        assert harvest(copy) == {b"ok": ("file", b"1\n")}
+        assert any("too long a name" in line for line in not_in_patch(changes))
 
 
 # Names git refuses

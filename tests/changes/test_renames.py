@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from test_capture import changes_of
 from two_folders import Nodes, compare, harvest, plant
 
-from podbot.changes import renames, sides
+from podbot.changes import renames
 from podbot.changes.diff import diff
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.changes.renames import detect
+from podbot.sandbox import extents
 
 TEXT = b"".join(b"line number %d\n" % number for number in range(40))
 OTHER = b"".join(b"something else %d\n" % (number * 7) for number in range(40))
@@ -150,7 +151,7 @@ def test_a_large_file_that_goes_away_meanwhile_is_no_move(
     def vanished(old: object, new: object) -> bool:
         raise FileNotFoundError
 
-    monkeypatch.setattr(sides, "same_contents", vanished)
+    monkeypatch.setattr(extents, "same", vanished)
     assert moves(found(tmp_path, {b"a": ("file", NOISE)}, {b"b": ("file", NOISE)})) == {}
 
 

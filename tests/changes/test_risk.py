@@ -117,7 +117,10 @@ google-cloud-sdk/path.bash.inc .config/bash_completion .local/share/bash-complet
 .config/fish/fish_variables fish/vendor_conf.d/x.fish .local/share/nvim/site/plugin/x.vim
 .config/gdb/gdbinit .config/river/init .config/niri/config.kdl .config/xfce4/xinitrc .emacs.desktop
 .RData .iex.exs .rdbgrc .byebugrc startup.m .htaccess .user.ini .psysh.php .shadowenv.d/x.lisp
-.amp/settings.json .grok/settings.json .vibe/config.toml .qoder/x GROK.md
+.amp/settings.json .grok/settings.json .vibe/config.toml .qoder/x GROK.md .iflow/settings.json
+.kimi/config.toml .serena/project.yml gptme.toml .ropeproject/config.py rust-project.json
+rust-analyzer.toml .lsp/config.edn .xscreensaver .zsh_plugins.txt .git/info/grafts
+.git/refs/replace/0123
 """
 )
 
@@ -131,7 +134,8 @@ setup.cfg pyproject.toml composer.json Cargo.toml x.gemspec .pre-commit-config.y
 conftest.py tests/conftest.py .npmrc .yarnrc.yml pip.conf .pypirc requirements.txt run.sh .env
 .env.local vite.config.ts .eslintrc.js lib/x.so __pycache__/x.cpython-311.pyc x.desktop .pylintrc
 Vagrantfile .proverc .jvmopts .sbtopts .luacheckrc .yardopts .pnpmfile.mjs .pnpmfile.cjs Guardfile
-.storybook/main.ts pkg/BUILD WORKSPACE .venv/bin/activate
+.storybook/main.ts pkg/BUILD WORKSPACE .venv/bin/activate lefthook.toml lefthook-local.json
+.lefthook-local.yml prek.toml hk.pkl latexmkrc .latexmkrc
 """
 )
 
@@ -961,10 +965,20 @@ def test_no_pattern_is_there_twice() -> None:
     assert all(pattern == pattern.lower() for pattern in patterns)
 
 
+def test_every_row_says_where_it_can_be_read_and_when_it_was_looked_over() -> None:
+    for rule in RULES:
+        assert rule.source
+        assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", rule.checked)
+
+
 def test_the_page_shows_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "risk.md").read_text()
     for each in Level:
         section = page.split(f"## {each.value.capitalize()}: by path")[1].split("\n## ")[0]
-        rows = re.findall(r"^\| (.+?) \| (.+?) \|$", section, re.MULTILINE)[1:]
-        shown = [(reason, tuple(re.findall(r"`([^`]+)`", names))) for reason, names in rows]
-        assert shown == [(rule.reason, rule.patterns) for rule in RULES if rule.level is each]
+        rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", section, re.MULTILINE)[1:]
+        shown = [(why, tuple(re.findall(r"`([^`]+)`", names)), told) for why, names, told in rows]
+        assert shown == [
+            (rule.reason, rule.patterns, f"{rule.source}, {rule.checked}")
+            for rule in RULES
+            if rule.level is each
+        ]

@@ -15,6 +15,7 @@ from test_risk import TARGET, added, changed, git, of, state
 from podbot.changes import risk
 from podbot.changes.model import Change, ChangeKind, FileType, State
 from podbot.changes.risk import Flag, flags
+from podbot.changes.risk_contents import may_be_settings
 from podbot.changes.risk_git import TELLING
 from podbot.changes.risk_ordinary import TOOLS, Ordinary
 from podbot.changes.risk_rules import RULES
@@ -147,6 +148,7 @@ def test_ordinary_files_are_told_at_a_glance(monkeypatch: pytest.MonkeyPatch) ->
             added(folder + name),
             changed(f"{folder}old-{name}", state(), state(mode=0o600), ChangeKind.MODIFIED),
         )
+        if not may_be_settings(change.path)
     ]
     monkeypatch.setattr(risk._Review, "_findings", None)
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from trees import open_in
 
 from podbot.changes import tree as trees
 from podbot.changes.tree import Tree
@@ -52,14 +53,13 @@ def test_only_regular_files_are_opened(target: Path, make: object) -> None:
     assert callable(make)
     (target / "file").write_bytes(b"text")
     make(target / "other")
-    before = len(os.listdir("/proc/self/fd"))
 
     with Tree(target) as tree:
         for opener in (tree.open, tree.descriptor):
             with pytest.raises(OSError):
                 opener("other")
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_in(target) == []
 
 
 def test_a_folder_is_found_anew_once_it_was_forgotten(target: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trees import a_moment_after, look, nothing_left_in, worked_on
 
-from podbot.changes import journal
+from podbot.changes import journal, locks
 from podbot.changes.apply import Applied, apply
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
@@ -81,7 +81,7 @@ def layer_of_id(id: str) -> Layer:
 def test_undo_works_when_the_layer_is_gone(
     target: Path, applied: Applied, before: dict[str, object]
 ) -> None:
-    layer_of_id(layer_id(applied)).discard()
+    layers.scrap(layer_of_id(layer_id(applied)).path)
 
     undo(applied.id)
 
@@ -196,7 +196,7 @@ def test_an_earlier_application_is_undone_if_the_later_is_not_in_its_way(target:
     assert os.listdir(target) == ["b"]
 
 
-def test_layers_over_one_another_are_undone_one_by_one(target: Path, own_state: Path) -> None:
+def test_layers_over_one_another_are_undone_one_by_one(target: Path) -> None:
     (target / "file").write_text("0\n")
     seen = [look(target)]
     ids = []
@@ -210,7 +210,6 @@ def test_layers_over_one_another_are_undone_one_by_one(target: Path, own_state: 
         undo(id)
 
     assert look(target) == seen.pop()
-    assert not (own_state / "journals" / journal.TOUCHED).exists()
 
 
 @pytest.mark.parametrize("name", ["no-such-layer", "no-such-layer.1", "../journals", ""])
@@ -300,15 +299,66 @@ def test_an_undo_that_fails_half_way_is_completed_by_the_next(
     assert nothing_left_in(target)
 
 
+def test_an_undo_that_fails_can_be_tried_until_it_succeeds(
+    target: Path, applied: Applied, before: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(label: str) -> None:
+        if label == "swap back":
+            raise OSError(5, "disk on fire")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "step", step)
+        for _ in range(2):
+            with pytest.raises(ChangesError) as caught:
+                undo(layer_id(applied))
+            assert caught.value.kind is Kind.APPLY_FAILED
+            assert "disk on fire" in caught.value.message
+            assert "once more" in (caught.value.remedy or "")
+            assert [each.undone for each in applications(layer_id(applied))] == [False]
+
+    undone = undo(layer_id(applied))
+
+    assert undone.id == applied.id
+    assert look(target) == before
+    assert nothing_left_in(target)
+    assert [each.undone for each in applications(layer_id(applied))] == [True]
+
+
+def test_what_came_in_between_is_left_and_can_be_undone_once_it_is_away(
+    target: Path, applied: Applied, before: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(label: str) -> None:
+        if label == "swap back":
+            (target / "new/mine").write_text("mine\n")
+
+    monkeypatch.setattr(journal, "step", step)
+    for _ in range(2):
+        with pytest.raises(ChangesError, match="new: it holds what podbot did not put there"):
+            undo(applied.id)
+        assert (target / "new/mine").read_text() == "mine\n"
+        (past,) = applications(layer_id(applied))
+        assert not past.undone
+        assert "new: it holds" in past.left[0]
+    (target / "new/mine").unlink()
+
+    undo(layer_id(applied))
+
+    assert look(target) == before
+    assert nothing_left_in(target)
+    with pytest.raises(ChangesError) as caught:
+        undo(applied.id)
+    assert caught.value.kind is Kind.NOTHING_TO_UNDO
+
+
 def test_a_layer_does_not_go_under_the_hands_of_an_apply(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes, _ = worked_on(target, "echo x > x")
     assert changes.layer_id is not None
     layer = layers.get(changes.layer_id)
-    monkeypatch.setattr(journal, "LOCK_WAIT", 0.05)
+    monkeypatch.setattr(locks, "WAIT", 0.05)
 
-    with journal.locked(), pytest.raises(ChangesError) as caught:
+    with locks.held([str(target)], "applying"), pytest.raises(ChangesError) as caught:
         forget(changes.layer_id, layer)
 
     assert caught.value.kind is Kind.IN_USE

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,15 @@ def a_moment_after(stamped: int) -> None:
     """
     while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= stamped:
         time.sleep(0.001)
+
+
+def open_in(folder: Path) -> list[str]:
+    """What this process has open there: what an earlier test left to be closed is elsewhere."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # closed meanwhile, or that of this look
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return [path for path in found if path == str(folder) or path.startswith(f"{folder}/")]
 
 
 def nothing_left_in(folder: Path) -> bool:

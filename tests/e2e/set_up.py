@@ -38,9 +38,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACE_VARIABLE = "PODBOT_E2E"
 """Where everything lies; default `/var/cache/podbot-e2e` for root, `~/.cache/podbot-e2e` else."""
 
+UNCONFINED = "PODBOT_UNCONFINED"
+WHY_UNCONFINED = "engines keep images and networks where the machine has them"
+"""All other tests can write to little of the machine: tests/confined.py."""
+
 SCRIPT = "tests/e2e/set_up.py"
 USER = "podbot-e2e"
-PASSED_ON = ("PODBOT_CI", "PODBOT_E2E_KINDS")
+PASSED_ON = ("PODBOT_CI", "PODBOT_SEED", "PODBOT_E2E_KINDS")
 # How this machine reaches what is downloaded: beginnings and ends of variables' names.
 WAYS_OUT = ("PIP_", "SSL_CERT_", "NPM_CONFIG_", "NODE_EXTRA_CA_CERTS")
 PROXIES = ("_PROXY", "_CA_BUNDLE")
@@ -425,7 +429,7 @@ def run_pytest(marks: str, options: Sequence[str]) -> int:
     # A folder of its own for temporary files: runs beside this one tidy up what they share.
     base = tempfile.mkdtemp(prefix="e2e-")
     command = [sys.executable, "-m", "pytest", "-m", marks, f"--basetemp={base}/t", "tests/e2e"]
-    environment = {**os.environ, PLACE_VARIABLE: str(place())}
+    environment = {**os.environ, PLACE_VARIABLE: str(place()), UNCONFINED: WHY_UNCONFINED}
     try:
         done = subprocess.run([*command, *options], cwd=ROOT, env=environment, check=False)
     finally:

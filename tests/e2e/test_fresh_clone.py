@@ -61,3 +61,17 @@ def test_the_doctor_answers_in_a_bare_clone(clone: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "user namespaces" in done.stdout
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only a clone can be cloned")
+def test_an_installation_brings_manual_pages_and_completion(clone: Path) -> None:
+    assert make(clone, "run").returncode == 0
+    share = clone / ".venv" / "share"
+    for name in ("podbot", "podbot-run", "podbot-changes", "podbot-completion"):
+        assert (share / "man" / "man1" / f"{name}.1").read_text().startswith('.\\" Written by')
+    for name in (
+        "bash-completion/completions/podbot",
+        "zsh/site-functions/_podbot",
+        "fish/vendor_completions.d/podbot.fish",
+    ):
+        assert "podbot" in (share / name).read_text()

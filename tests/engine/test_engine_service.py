@@ -397,7 +397,7 @@ def test_a_leashed_program_tells_what_it_printed(folder: Path) -> None:
 
 
 def test_everything_in_the_leashed_group_ends(folder: Path) -> None:
-    seconds = f"98765{os.getpid()}"
+    seconds = f"98765{os.getpid():07}"  # none of which begins another's
     # Put together by the shell, so that only the two programs have these words in a row.
     script = f"set -- sleep; ($1 {seconds} & ); exec $1 {seconds}"
     program = Leashed(["sh", "-c", script], os.environ, str(folder / "log"))

@@ -211,9 +211,19 @@ def test_removing_what_is_not_there_is_told_and_no_error(either: Both) -> None:
 
 
 @pytest.mark.parametrize("last", [reply(b"", 204), reply(NO_CONTAINER, 404)])
-def test_a_podman_that_is_late_to_see_an_end_is_asked_again(podman: Both, last: bytes) -> None:
-    made, engine = podman
-    late = reply({"message": "could not be stopped: timed out waiting for file /exits/c"}, 500)
+@pytest.mark.parametrize(
+    "status, refusal",
+    [
+        (500, "could not be stopped: timed out waiting for file /exits/c"),
+        (500, "removing container c root filesystem: remove /merged: device or resource busy"),
+        (409, "removal of container c is already in progress"),
+    ],
+)
+def test_an_engine_that_cannot_remove_it_just_yet_is_asked_again(
+    either: Both, status: int, refusal: str, last: bytes
+) -> None:
+    made, engine = either
+    late = reply({"message": refusal}, status)
     answers = iter([late, late, last])
     made.on(r"DELETE .*/c", lambda *_: next(answers))
 

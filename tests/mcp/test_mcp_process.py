@@ -25,10 +25,15 @@ def long_command() -> list[str]:
     return ["sleep", f"36{secrets.randbelow(90) + 10}.{secrets.randbelow(10**9)}"]
 
 
+def slow(value: object) -> object:
+    """A parameter of the tests that `make test` leaves out: each server loads the SDK anew."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 # Every tool, on each backend
 
 
-@pytest.mark.parametrize("backend", ["memory", "local", "overlay"])
+@pytest.mark.parametrize("backend", [slow("memory"), slow("local"), "overlay"])
 def test_the_sdks_own_client_drives_every_tool(backend: str, project: Path, tmp_path: Path) -> None:
     options = ("--backend", backend, "--target", str(project))
     with served(*options, cwd=tmp_path, errors=tmp_path / "errors") as server:
@@ -158,7 +163,7 @@ def test_stdout_is_the_protocol_and_nothing_else(project: Path) -> None:
     assert b"nothing isolates the tools" in client.errors
 
 
-@pytest.mark.parametrize("how", ["eof", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("how", ["eof", "SIGTERM", slow("SIGINT")])
 def test_the_end_cleans_up_and_keeps_the_changes(how: str, project: Path) -> None:
     command = long_command()
     with Bare(cwd=project) as client:

@@ -103,14 +103,14 @@ def finish(host: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("victim", ["host", "zygote", "guest"])
 def test_killing_one_of_them_leaves_no_process_and_loses_no_file(
-    target: Path, own_layers: Path, victim: str
+    target: Path, own_layers: Path, victim: str, chance: random.Random
 ) -> None:
     host, facts = start_host(target)
     try:
         assert until(lambda: busy_guest(facts["zygote"]) is not None)
         family = descendants(facts["zygote"]) | {facts["zygote"]}
         assert len(family) >= 6
-        time.sleep(random.random() * 0.2)
+        time.sleep(chance.random() * 0.2)
         if victim == "guest":
             found = busy_guest(facts["zygote"])
             assert found is not None
@@ -132,7 +132,7 @@ def test_killing_one_of_them_leaves_no_process_and_loses_no_file(
 
 @pytest.mark.parametrize("delay", [0.0, 0.02, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3])
 def test_a_host_killed_while_it_starts_a_sandbox_leaves_nothing(
-    target: Path, own_layers: Path, delay: float
+    target: Path, own_layers: Path, delay: float, chance: random.Random
 ) -> None:
     code = """
 import sys
@@ -146,7 +146,7 @@ while True:
     )
     assert host.stdout is not None
     host.stdout.readline()
-    time.sleep(delay + random.random() * 0.02)
+    time.sleep(delay + chance.random() * 0.02)
     family = descendants(host.pid)
     finish(host)
 

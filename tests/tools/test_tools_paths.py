@@ -49,6 +49,13 @@ def test_a_path_stays_below_the_workspace_or_is_refused(raw: str) -> None:
     assert not str(path).startswith("/")
 
 
+@pytest.mark.parametrize("text", ["\U00010000" * 31, "\0" * 80, "\udcff" * 81, "/é\U0001f600" * 40])
+def test_a_refusal_is_short_whatever_has_to_be_escaped_in_it(text: str) -> None:
+    with pytest.raises(ToolValidationError) as caught:
+        normalize_string_path(text)
+    assert len(str(caught.value)) < 300
+
+
 @PATIENT
 @given(WRITTEN)
 def test_what_was_normalized_once_stays_as_it_is(raw: str) -> None:

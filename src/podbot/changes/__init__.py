@@ -18,6 +18,7 @@ module too (`apply`, `diff`, …) has a second word here.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from podbot.changes.applied import Application, applications
     from podbot.changes.apply import Applied
     from podbot.changes.apply import apply as apply_changes
     from podbot.changes.archive import load, save
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from podbot.changes.diff import diff as diff_of
     from podbot.changes.drift import Conflict, ConflictKind, conflicts
     from podbot.changes.hunks import Hunk
-    from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+    from podbot.changes.merging import decided as decide_overlaps
+    from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, Merge, State
     from podbot.changes.omissions import not_in_patch
     from podbot.changes.patch import patch as as_patch
     from podbot.changes.records import Entry, Record, entries, find
@@ -34,16 +36,18 @@ if TYPE_CHECKING:
     from podbot.changes.risk import Flag, flags
     from podbot.changes.risk_rules import Level
     from podbot.changes.select import select as select_changes
-    from podbot.changes.undo import Application, Undone, applications
+    from podbot.changes.three_way import Choice, Overlap
+    from podbot.changes.undo import Undone
     from podbot.changes.undo import undo as undo_changes
 
 # Where each public name lives: its module, and its name there if that is another.
 _EXPORTS = {
-    "Application": "undo",
+    "Application": "applied",
     "Applied": "apply",
     "Change": "model",
     "ChangeKind": "model",
     "ChangeSet": "model",
+    "Choice": "three_way",
     "Conflict": "drift",
     "ConflictKind": "drift",
     "Entry": "records",
@@ -52,13 +56,16 @@ _EXPORTS = {
     "Flag": "risk",
     "Hunk": "hunks",
     "Level": "risk_rules",
+    "Merge": "model",
+    "Overlap": "three_way",
     "Record": "records",
     "State": "model",
     "Undone": "undo",
-    "applications": "undo",
+    "applications": "applied",
     "apply_changes": "apply.apply",
     "as_patch": "patch.patch",
     "conflicts": "drift",
+    "decide_overlaps": "merging.decided",
     "diff_of": "diff.diff",
     "entries": "records",
     "find": "records",
@@ -79,6 +86,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "ChangeSet",
+    "Choice",
     "Conflict",
     "ConflictKind",
     "Entry",
@@ -87,6 +95,8 @@ __all__ = [
     "Flag",
     "Hunk",
     "Level",
+    "Merge",
+    "Overlap",
     "Record",
     "State",
     "Undone",
@@ -94,6 +104,7 @@ __all__ = [
     "apply_changes",
     "as_patch",
     "conflicts",
+    "decide_overlaps",
     "diff_of",
     "entries",
     "find",

@@ -13,23 +13,34 @@ import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from podbot.changes import drift, journal, placing, recovery
+from podbot.changes import drift, journal, lineage, placing, recovery, remembering
 from podbot.changes.backward import Outcome
 from podbot.changes.drift import Conflict, ConflictKind
 from podbot.changes.forward import MovedOnError, carry_out
+from podbot.changes.hunks import Piece
 from podbot.changes.journal import Journal
-from podbot.changes.model import Change, ChangeSet, Descriptors, FileType, State
+from podbot.changes.lineage import Noted
+from podbot.changes.model import (
+    Change,
+    ChangeKind,
+    ChangeSet,
+    Descriptors,
+    FileType,
+    Merge,
+    State,
+)
 from podbot.changes.moves import Move, Plan
 from podbot.changes.planning import Draft, Key, Partial, Request, draft
+from podbot.changes.remembering import Touched
 from podbot.changes.select import select
 from podbot.changes.site import Site
 from podbot.changes.text import listed, shown_name
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass, replace
 
 OnConflict = Literal["stop", "skip", "overwrite"]
 _NEVER = (ConflictKind.HIDDEN, ConflictKind.BLOCKED)
@@ -54,7 +65,7 @@ def apply(
     changes: ChangeSet,
     *,
     only: Sequence[str] = (),
-    hunks: Mapping[str, Collection[int]] | None = None,
+    hunks: Mapping[str, Collection[Piece]] | None = None,
     allow_flagged: bool | Collection[str] = False,
     on_conflict: OnConflict = "stop",
 ) -> Applied:
@@ -70,14 +81,15 @@ def apply(
     chosen = select(changes, only)
     picked = _picked(chosen, hunks or {})
     _check_flags(chosen, allow_flagged)
-    with journal.locked():
-        recovered = tuple(recovery.heal())
+    with recovery.at_work(changes.targets, "applying", changes.layer_id) as recovered:
         done = _Application(changes, chosen, on_conflict).run(picked)
-        return replace(done, recovered=recovered)
+        return replace(done, recovered=tuple(recovered.lines))
 
 
-def _picked(chosen: ChangeSet, hunks: Mapping[str, Collection[int]]) -> dict[Key, Collection[int]]:
-    found: dict[Key, Collection[int]] = {}
+def _picked(
+    chosen: ChangeSet, hunks: Mapping[str, Collection[Piece]]
+) -> dict[Key, Collection[Piece]]:
+    found: dict[Key, Collection[Piece]] = {}
     for name, indexes in hunks.items():
         meant = [change for change in chosen if name in (change.path, change.where)]
         if not meant:
@@ -118,7 +130,7 @@ class _Application:
     def __init__(self, changes: ChangeSet, chosen: ChangeSet, on_conflict: OnConflict):
         self._changes, self._chosen, self._on_conflict = changes, chosen, on_conflict
 
-    def run(self, picked: Mapping[Key, Collection[int]]) -> Applied:
+    def run(self, picked: Mapping[Key, Collection[Piece]]) -> Applied:
         look = drift.look(self._chosen)
         found = look.conflicts
         if found and self._on_conflict == "stop":
@@ -133,7 +145,12 @@ class _Application:
                     if not indexes:
                         left_out.setdefault(key, "none of its hunks was taken")
                 overwrite = self._on_conflict == "overwrite"
-                drifted = {(each.change.target, each.change.path) for each in found}
+                # Not settled either is what was merged: it is neither version alone.
+                drifted = {(each.change.target, each.change.path) for each in found} | {
+                    (change.target, change.path)
+                    for change in self._chosen
+                    if change.where in self._changes.merges
+                }
                 request = Request(
                     self._changes, self._chosen, left_out, partial, overwrite, drifted
                 )
@@ -170,19 +187,42 @@ class _Application:
 
     # Hunks
 
-    def _merge(self, own: Journal, picked: Mapping[Key, Collection[int]]) -> dict[Key, Partial]:
+    def _merge(self, own: Journal, picked: Mapping[Key, Collection[Piece]]) -> dict[Key, Partial]:
         """Write the merged contents of partly taken changes beside the journal."""
         merged: dict[Key, Partial] = {}
+        noted: dict[str, Noted] = {}
         for change in self._chosen:
-            indexes = picked.get((change.target, change.path))
+            key = (change.target, change.path)
+            indexes = picked.get(key)
+            folder = own.folder / journal.MERGED
+            part = None
             if indexes:
-                part = self._merged(change, indexes, own.folder / journal.MERGED, len(merged))
-                if part is not None:
-                    merged[(change.target, change.path)] = part
+                part = self._merged(change, indexes, folder, len(merged))
+            merge = self._merge_of(change)
+            if merge is not None and merge.run is not None and (indexes is None or indexes):
+                noted[change.where] = Noted.of(merge.run, whole=part is None)
+                part = part or self._of_two_runs(change, folder, len(merged))
+            if part is not None:
+                merged[key] = part
+        lineage.note_merges(own, noted)
         return merged
 
+    def _merge_of(self, change: Change) -> Merge | None:
+        """How a change was merged with what another run did, None if it was not."""
+        merge = self._changes.merges.get(change.where)
+        return merge if merge is not None and merge.is_clean else None
+
+    def _of_two_runs(self, change: Change, folder: Path, number: int) -> Partial | None:
+        """What two runs made of a file, as it was looked at."""
+        if change.new is None:
+            return None
+        with self._changes.contents.open_new(change) as file:
+            contents = _read_all(file, change.new.size)
+        now = time.time_ns() if change.kind is not ChangeKind.MODE else change.new.mtime_ns
+        return _part(folder, number, contents, replace(change.new, mtime_ns=now))
+
     def _merged(
-        self, change: Change, indexes: Collection[int], folder: Path, number: int
+        self, change: Change, indexes: Collection[Piece], folder: Path, number: int
     ) -> Partial | None:
         from podbot.changes.diff import diff, merged
 
@@ -190,34 +230,34 @@ class _Application:
         looked_at = diff(self._changes, change)
         self._check_source(change)
         wanted = set(indexes)
-        if not wanted <= set(range(len(looked_at.hunks))) or change.new is None:
+        numbers = {piece if isinstance(piece, int) else piece[0] for piece in wanted}
+        if not numbers <= set(range(len(looked_at.hunks))) or change.new is None:
             raise ChangesError(
                 f"{shown_name(change.path)} has {len(looked_at.hunks)} hunks, and no others",
                 kind=Kind.NOTHING_SELECTED,
                 remedy="look at its diff again",
             )
-        if len(wanted) == len(looked_at.hunks):
+        if wanted >= set(range(len(looked_at.hunks))):
             return None  # all of it: an ordinary change
         old = b""
         if change.old is not None:
             with self._changes.contents.open_old(change) as file:
                 old = _read_all(file, change.old.size)
         contents = merged(looked_at, wanted, old)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        file_name = folder / str(number)
-        file_name.write_bytes(contents)
         # Who takes a part of the lines takes those lines: mode and owner stay.
         like = change.old if change.old is not None else change.new
         state = replace(
             change.new, mode=like.mode, uid=like.uid, gid=like.gid, xattrs=like.xattrs,
-            size=len(contents), mtime_ns=time.time_ns(),
+            mtime_ns=time.time_ns(),
         )  # fmt: skip
-        return Partial(file_name, state)
+        return _part(folder, number, contents, state)
 
     def _check_source(self, change: Change) -> None:
         """The hunks were counted in what the reviewer saw: it must still be that."""
         if change.new is None or change.new.type is not FileType.FILE:
             return
+        if self._merge_of(change) is not None:
+            return  # what was looked at is held, whatever becomes of the layer
         with self._changes.contents.open_new(change) as file:
             try:
                 placing.check_source(file.fileno(), change.new)
@@ -252,6 +292,7 @@ class _Application:
             planned.moves,
             planned.folders,
             journal.shelf_for(planned.moves),
+            tuple(_root_of(tree) for tree in trees.values()),
         )
 
         contents, sources = self._changes.contents, planned.sources
@@ -270,6 +311,7 @@ class _Application:
                 result = carry_out(site, source)
                 if result.copied:
                     own.mark(journal.LEFTOVER, result.copied)
+                remembering.applied(own, site, result, planned.linked)
                 recovery.note_done(own, result)
             except BaseException as error:
                 own.unmark(journal.DONE)
@@ -280,8 +322,8 @@ class _Application:
                 raise failure from error
             if result.copied:
                 recovery.sweep(own, site, result)
-            recovery.remember_applied(site, result, self._other_names(plan, trees))
-            recovery.note_links(own, site, planned.linked)
+                others = self._other_names(plan, trees)
+                remembering.touched(own, site, result, others)
         return Applied(own.id, str(own.folder), planned.changed, skipped)
 
     def _remedy(self) -> str:
@@ -291,22 +333,28 @@ class _Application:
             save += f": podbot changes save {self._changes.layer_id} FILE.tar"
         return f"run as its owner, or {save}"
 
-    def _other_names(self, plan: Plan, trees: Mapping[str, Tree]) -> dict[str, State]:
-        """Files whose other name was moved: that touched them, which is no drift."""
+    def _other_names(self, plan: Plan, trees: Mapping[str, Tree]) -> list[Touched]:
+        """Files whose other name was removed, which touched them."""
         moved = {
             (move.was.device, move.was.inode)
             for move in plan.moves
             if move.was is not None and move.was.links > 1 and move.was.type is FileType.FILE
         }
-        found: dict[str, State] = {}
+        index = {place.path: number for number, place in enumerate(plan.places)}
+        found: list[Touched] = []
         for change in self._changes if moved else ():
             old = change.old
             if old is None or (old.device, old.inode) not in moved or change.target not in trees:
                 continue
             now = trees[change.target].state(change.path)
-            if now is not None and old.ctime_ns <= self._changes.since_ns:
-                found[change.where] = now
+            if now is not None and now.inode == old.inode and now.looks_like(old):
+                found.append((index[change.target], old, now))
         return found
+
+
+def _root_of(tree: Tree) -> tuple[int, int]:
+    facts = os.fstat(tree.folder(""))
+    return facts.st_dev, facts.st_ino
 
 
 def _write_plan(own: Journal, plan: Plan) -> None:
@@ -318,6 +366,15 @@ def _write_plan(own: Journal, plan: Plan) -> None:
             kind=Kind.DISK_FULL if _is_full(error) else Kind.STATE_FAILED,
             remedy="make room, or name another state folder",
         ) from None
+
+
+def _part(folder: Path, number: int, contents: bytes, state: State) -> Partial:
+    """Contents that no layer has, in a file of their own."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    file_name = folder / str(number)
+    file_name.write_bytes(contents)
+    nowhere = replace(state, device=0, inode=0, ctime_ns=0)
+    return Partial(file_name, replace(nowhere, size=len(contents)))
 
 
 def _read_all(file: BinaryIO, size: int) -> bytes:

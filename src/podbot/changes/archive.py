@@ -15,8 +15,8 @@ import io
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import BinaryIO
 
 from podbot.changes import drift
@@ -50,6 +50,8 @@ from podbot.changes.hidden import Hidden
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import replace
+from podbot.sandbox import extents
 
 SPARSE_FROM = 1 << 16
 """Files with at least so many bytes of holes are stored without them."""
@@ -57,15 +59,18 @@ _MANIFEST_IN_MEMORY = 8 << 20
 _NO_LIMITS = ArchiveLimits(1 << 60, 1 << 62, 1 << 62)
 
 
-def save(changes: ChangeSet, file: BinaryIO) -> None:
+def save(changes: ChangeSet, file: BinaryIO, limits: ArchiveLimits | None = None) -> None:
     """Write changes as an archive, to a file or a pipe.
 
-    Raises `ChangesError`: ``disk_full``, or ``io`` if something cannot be read or written, or
+    Raises `ChangesError`: ``too_large`` before anything is written, if `load` would not take it
+    with these limits; ``disk_full``, or ``io`` if something cannot be read or written, or
     changed meanwhile. What is in the file then is no archive. See `not_in_archive` for what is
     left out.
     """
     saving = _Saving(changes)
     manifest = saving.manifest()
+    steps = planned(manifest, _NO_LIMITS).steps
+    _check_size([step.member for step in steps if step.member], limits or ArchiveLimits())
     out = _Output(file)
     with tempfile.SpooledTemporaryFile(_MANIFEST_IN_MEMORY) as text:
         for line in written(manifest):
@@ -77,10 +82,23 @@ def save(changes: ChangeSet, file: BinaryIO) -> None:
         while chunk := text.read(CHUNK):
             out.write(chunk)
         out.write(padding(size))
-    for step in planned(manifest, _NO_LIMITS).steps:
+    for step in steps:
         if step.member is not None:
             saving.write(step, step.member, out)
     out.write(end_of(out.written))
+
+
+def _check_size(members: Sequence[Member], limits: ArchiveLimits) -> None:
+    """Raise `ChangesError` for what could be written and never be read again."""
+    total = sum(member.size for member in members)
+    if total > limits.bytes or len(members) > limits.members:
+        raise ChangesError(
+            f"{len(members):,} files of {total:,} bytes, holes among them, are more than an archive"
+            f" is read with: {limits.members:,} and {limits.bytes:,}",
+            kind=Kind.TOO_LARGE,
+            remedy="save some of them by PATH and leave out the largest; `podbot changes show` says"
+            " which they are",
+        )
 
 
 def not_in_archive(changes: ChangeSet) -> list[str]:
@@ -339,8 +357,8 @@ def _unreadable(path: str, why: str) -> ChangesError:
 
 def _digest(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    while chunk := file.read(CHUNK):
-        digest.update(chunk)
+    for piece in extents.pieces(file):
+        digest.update(piece)
     return digest.hexdigest()
 
 
@@ -356,19 +374,11 @@ def _segments(file: BinaryIO, size: int) -> Segments | None:
     """Where the data of a file is, None if it has no holes worth the trouble."""
     found: list[tuple[int, int]] = []
     try:
-        fd, at = file.fileno(), 0
+        fd = file.fileno()
         if size < SPARSE_FROM or os.fstat(fd).st_blocks * 512 > size - SPARSE_FROM:
             return None
-        while at < size and len(found) < MAX_SEGMENTS:
-            try:
-                start = os.lseek(fd, at, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
-                    raise
-                break  # only a hole is left
-            at = min(os.lseek(fd, start, os.SEEK_HOLE), size)
-            if start < at:
-                found.append((start, at - start))
+        for start, end in islice(extents.data(fd, size), MAX_SEGMENTS):
+            found.append((start, end - start))
         os.lseek(fd, 0, os.SEEK_SET)
     except (OSError, io.UnsupportedOperation):
         return None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from podbot.changes.archive_fields import NAME, Fields, decoded, is_encodable
 from podbot.changes.archive_tar import bad
 from podbot.changes.model import ChangeKind, FileType, OldFacts
+from podbot.frozen import dataclass
 
 FOLDER = ".podbot"
 VERSION = 1

@@ -8,11 +8,11 @@ error. Nothing here touches a file system.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from podbot.changes.archive_manifest import FOLDER, TIME, ArchiveLimits, Entry, Manifest
 from podbot.changes.archive_tar import Member, MemberType, bad
 from podbot.changes.model import ChangeKind, FileType
+from podbot.frozen import dataclass
 
 _TYPES = {
     FileType.FILE: MemberType.FILE,

@@ -2,8 +2,9 @@
 
 Only what the manifest announces is taken, in its order (see `archive_plan`), and put into place by
 descriptor: nothing is opened that was there before, no link is followed, and the layer is private
-until it is reviewed. Whatever goes wrong, nothing of it is left. The host's own folders are only
-looked at, never written to.
+until it is reviewed. It counts as one when all is there and on the disk: whatever goes wrong
+before, even a kill, nothing of it is seen. The host's own folders are only looked at, never written
+to.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from podbot.changes import gate, records
 from podbot.changes.archive_fields import NAME, Fields
 from podbot.changes.archive_manifest import (
     MAX_LINE,
@@ -52,11 +55,12 @@ def load(
     limits: ArchiveLimits = ArchiveLimits(),  # noqa: B008 - frozen
     *,
     within: str | None = None,
+    note: Callable[[Layer], object] | None = None,
 ) -> Layer:
     """A new layer with what an archive holds, over its targets or the folders given for them.
 
     ``within`` is a real folder that the archive's own targets must be or lie in; folders that were
-    given may be anywhere.
+    given may be anywhere. ``note`` is called when all is there, right before the layer counts.
 
     Raises `ChangesError`: ``bad_archive`` naming the member, ``target_missing`` and other
     ``target_…`` kinds, ``disk_full``, ``io``. Nothing is left behind then.
@@ -68,7 +72,11 @@ def load(
         chosen = _chosen(manifest, targets)
         if targets is None and within is not None:
             _check_within(chosen, within)
-        layer, lock = layers.create(chosen, METHOD, home=False, hidden=_hidden())
+        gate.heal_first(chosen)
+        with suppress(OSError):  # what others left; it may be looked at another time
+            for id in layers.sweep_half_filled():
+                records.remove(id)
+        layer, lock = layers.create(chosen, METHOD, home=False, hidden=_hidden(), filling=True)
     except ChangesError:
         raise
     except PodbotError as error:
@@ -87,13 +95,16 @@ def load(
             _unpack(reader, plan, unpacking)
             unpacking.finish({(e.target, e.path): e for e in manifest.entries if e.kind == TIME})
         _write_olds(layer, manifest)
+        if note is not None:
+            note(layer)
+        layers.complete(layer, lock, durable=True)
         whole = True
     except OSError as error:
         raise _failed(error) from None
     finally:
         os.close(lock)
         if not whole:
-            layers.remove(layer.path)
+            layers.scrap(layer.path)
     return layer
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.channel import visible
+from podbot.frozen import dataclass
+from podbot.sandbox.visible import visible
 
 BLOCK = 512
 RECORD = 20 * BLOCK

@@ -11,15 +11,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 
-from podbot.changes import journal, placing
+from podbot.changes import journal, placing, progress
 from podbot.changes.forward import open_up
 from podbot.changes.model import FILE, FOLDER, LINK, State
 from podbot.changes.moves import Folder, Move
 from podbot.changes.placing import Named
 from podbot.changes.site import Site, Spot
 from podbot.changes.text import shown_name
+from podbot.frozen import dataclass, field, replace
 
 COARSEST_CLOCK_NS = 2_000_000_000
 """The coarsest time stamps a file system keeps; they are rounded down."""
@@ -27,10 +27,14 @@ COARSEST_CLOCK_NS = 2_000_000_000
 
 @dataclass(slots=True)
 class Outcome:
-    """What could not be taken back: ``left`` as someone changed it, ``failed`` for now."""
+    """What could not be taken back: ``left`` as someone changed it, ``failed`` for now.
+
+    ``left_moves`` are the numbers of those left that are moves.
+    """
 
     left: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    left_moves: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +67,15 @@ class _Backward:
 
     def run(self) -> Outcome:
         open_up(self._site)
-        for move in reversed(self._plan.moves):
+        if self._applied is not None:
+            self._stage_copies()
+        moves = self._plan.moves
+        for move in progress.counted(reversed(moves), "taking back", len(moves)):
             try:
                 self._back(move)
             except _LeftError as error:
                 self._outcome.left.append(f"{self._where(move)}: {error}")
+                self._outcome.left_moves.add(move.number)
                 self._partial.add((move.target, move.path.rpartition("/")[0]))
             except OSError as error:
                 self._outcome.failed.append(f"{self._where(move)}: {error.strerror or error}")
@@ -84,22 +92,68 @@ class _Backward:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and move.was is None:
                 return  # its folder was never made, or is gone with it
+            if error.errno == errno.ELOOP and self._is_under_the_old(move):
+                return  # where its folder was to come is the link that was there before
             raise
-        begun = self._site.begun
-        if begun is not None and move.number > begun:
-            if move.number == begun + 1 and move.number not in self._site.foreign:
-                placing.remove(*spot.staged)  # staged at most: the path itself was not touched
+        touched, site = self._site.touched, self._site
+        if touched is not None and move.number not in touched:
+            # Staged at most: the path itself was not touched.
+            is_ours = move.number in site.staged and move.number not in site.foreign
+            if is_ours and not site.layout.is_inner(move):
+                site.remove_staged(move, spot.staged)
         elif move.in_place:
             self._change_back(move, spot)
         elif move.was is None:
             self._take_away(move, spot)
         elif move.was.type is FOLDER:
-            self._folder_back(move, spot)
+            self._folder_back(move, spot, move.was)
             # A descriptor of the folder that was there before would lead nowhere now.
             self._site.tree(move).forget()
             self._clean(move, self._site.spot(move))
         else:
             self._thing_back(move, spot, move.was)
+
+    # What must be copied back
+
+    def _stage_copies(self) -> None:
+        """Have all copies from the store beside their places, and on the disk, before any moves."""
+        for move in reversed(self._plan.moves):
+            was = move.was
+            if was is None or was.type is FOLDER or move.in_place or not self._site.is_far(move):
+                continue
+            try:
+                self._stage_copy(move, was)
+            except OSError:
+                continue  # it is tried again when its turn comes, and told then
+        self._site.settle_staged()
+
+    def _stage_copy(self, move: Move, was: State) -> None:
+        try:
+            spot = self._site.spot(move)
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # its folder comes back later
+        else:
+            there = placing.facts_of(*spot.place)
+            if self._is_copy_back(move, there, was):
+                self._site.note_brought(move, spot)
+                return
+            if there is not None and not self._is_ours(move, spot.place, there):
+                return
+        if not self._site.has_kept(move):
+            return
+        to = self._site.staging(move)
+        journal.step("remove what was staged")
+        placing.remove(*to)
+        journal.step("bring back")
+        self._site.bring(move, to)
+
+    def _is_under_the_old(self, move: Move) -> bool:
+        """Whether it was to come with a folder in whose place still is what was there before."""
+        if self._applied is not None or not self._site.layout.is_inner(move):
+            return False
+        outer = self._plan.moves[self._site.layout.outermost(move)]
+        there = placing.facts_of(*self._site.spot(outer).place)
+        return there is not None and self._is_original(outer, there)
 
     # What was not there
 
@@ -133,6 +187,7 @@ class _Backward:
             is_back = True
         if is_back:
             self._clean(move, spot)
+            self._close_again(spot, was)
             return
         if there is not None and not self._is_ours(move, spot.place, there):
             self._stow(move, spot)
@@ -146,8 +201,22 @@ class _Backward:
             self._swap_back(move, spot)
             if self._applied is None:
                 self._clean(move, spot)
+        self._close_again(spot, was)
         if self._site.is_far(move):
             self._site.note_brought(move, spot)
+
+    def _close_again(self, spot: Spot, was: State) -> None:
+        """A file that was closed to us and open for a copy just when its apply was killed."""
+        there = placing.facts_of(*spot.place)
+        if (
+            self._applied is None
+            and there is not None
+            and was.type is FILE
+            and placing.is_same_object(there, was)
+            and there.st_mode & 0o7777 == was.mode | 0o400 != was.mode
+        ):
+            with placing.handle(*spot.place) as fd:
+                os.chmod(placing.by_handle(fd), was.mode)
 
     def _is_copy_back(self, move: Move, there: os.stat_result | None, was: State) -> bool:
         """Whether a copy of the old thing from the store is in its place already."""
@@ -166,23 +235,25 @@ class _Backward:
         staged = placing.facts_of(*spot.staged)
         if staged is not None and self._is_original(move, staged):
             return
+        if staged is not None and self._applied is not None and move.number in self._site.staged:
+            return  # a copy that was staged with all the others
         set_aside = (spot.temp_folder, placing.aside(spot.temp))
         if not self._site.has_kept(move):
             facts = placing.facts_of(*set_aside)
             if facts is None or not self._is_original(move, facts):
                 raise _LeftError("what was there before is neither here nor in the store")
-            self._remove_staged(spot, staged)
+            self._remove_staged(move, spot, staged)
             journal.step("bring back")
             placing.put(set_aside, spot.staged)
             return
-        self._remove_staged(spot, staged)
+        self._remove_staged(move, spot, staged)
         journal.step("bring back")
-        self._site.bring(move, spot)
+        self._site.bring(move, spot.staged)
 
-    def _remove_staged(self, spot: Spot, staged: os.stat_result | None) -> None:
+    def _remove_staged(self, move: Move, spot: Spot, staged: os.stat_result | None) -> None:
         if staged is not None:
             journal.step("remove what was staged")
-            placing.remove(*spot.staged)
+            self._site.remove_staged(move, spot.staged)
 
     def _swap_back(self, move: Move, spot: Spot) -> None:
         """The old thing is staged and ours is in its place: trade, look again, remove ours."""
@@ -191,6 +262,9 @@ class _Backward:
         swapped = False
         journal.step("swap back")
         try:
+            if is_folder:
+                # Under its temporary name everything in it would count as ours.
+                self._refuse_if_not_empty(spot.place)
             placing.swap(spot.staged, spot.place)
             swapped = True
             if is_folder or self._is_ours(move, spot.staged):
@@ -218,13 +292,13 @@ class _Backward:
         else:
             self._clean(move, spot)
 
-    def _folder_back(self, move: Move, spot: Spot) -> None:
+    def _folder_back(self, move: Move, spot: Spot, was: State) -> None:
         there = placing.facts_of(*spot.place)
         if there is not None and placing.type_of(there) is FOLDER:
             return
         if there is None:
             journal.step("make a folder again")
-            os.mkdir(spot.name, 0o700, dir_fd=spot.folder)
+            placing.make_folder(spot.place, was)
         else:
             if not self._is_ours(move, spot.place, there):
                 raise _LeftError("it was changed or put there since, and stays")
@@ -232,7 +306,7 @@ class _Backward:
             if staged is None or placing.type_of(staged) is not FOLDER:
                 placing.remove(*spot.staged)
                 journal.step("make a folder again")
-                os.mkdir(spot.temp, 0o700, dir_fd=spot.folder)
+                placing.make_folder(spot.staged, was)
             self._swap_back(move, spot)
 
     def _change_back(self, move: Move, spot: Spot) -> None:
@@ -265,10 +339,11 @@ class _Backward:
         key = (note.target, note.path)
         if self._applied is not None and key in self._applied.modes:
             was = replace(was, mode=self._applied.modes[key])
+        mode = have.st_mode & 0o7777
         modes = {was.mode, was.mode | 0o700, 0o700}
         if note.new is not None:
             modes |= {note.new.mode, note.new.mode | 0o700, note.new.mode | 0o200}
-        if have.st_mode & 0o7777 not in modes:
+        if mode not in modes and not (made_again and placing.is_unfinished(mode, was)):
             self._outcome.left.append(f"{self._where(note)}: its mode was changed since")
             return
         natural = self._applied.natural if self._applied is not None else ()
@@ -309,6 +384,11 @@ class _Backward:
             return False
         return new.type is not LINK or os.readlink(thing[1], dir_fd=thing[0]) == new.link
 
+    def _refuse_if_not_empty(self, folder: Named) -> None:
+        with placing.handle(*folder) as fd:
+            if os.listdir(placing.by_handle(fd)):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+
     def _rmdir(self, folder: int, name: str) -> None:
         try:
             os.rmdir(name, dir_fd=folder)
@@ -339,7 +419,7 @@ class _Backward:
             if is_old and (there is None or there.st_ino != facts.st_ino):
                 continue
             journal.step("remove what was staged")
-            placing.remove(spot.temp_folder, name)
+            self._site.remove_staged(move, (spot.temp_folder, name))
 
 
 def _looks_like(facts: os.stat_result, want: State) -> bool:
@@ -347,7 +427,8 @@ def _looks_like(facts: os.stat_result, want: State) -> bool:
     if placing.type_of(facts) is not want.type:
         return False
     if want.type is FOLDER:
-        return facts.st_mode & 0o7777 in (want.mode, want.mode | 0o700, 0o700)
+        mode = facts.st_mode & 0o7777
+        return mode == want.mode or placing.is_unfinished(mode, want)
     if want.type is not LINK and facts.st_mode & 0o7777 != want.mode:
         return False
     if want.type is FILE and facts.st_size != want.size:

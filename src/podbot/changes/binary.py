@@ -13,8 +13,8 @@ from base64 import b85encode
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from podbot.changes.sides import CHUNK
 from podbot.errors import ChangesError, Kind
+from podbot.sandbox import extents
 
 NO_BLOB = "0" * 40
 """The id of what is not there."""
@@ -44,9 +44,9 @@ def file_id(file: BinaryIO) -> tuple[str, int]:
     file.seek(0)
     digest = _digest(size)
     read = 0
-    while chunk := file.read(CHUNK):
-        digest.update(chunk)
-        read += len(chunk)
+    for piece in extents.pieces(file):
+        digest.update(piece)
+        read += len(piece)
     if read != size:
         raise _changed()
     return digest.hexdigest(), size
@@ -59,9 +59,9 @@ def literal(file: BinaryIO, blob: str, size: int) -> Iterator[bytes]:
     digest = _digest(size)
     packer = zlib.compressobj()
     waiting = b""
-    while chunk := file.read(CHUNK):
-        digest.update(chunk)
-        waiting += packer.compress(chunk)
+    for piece in extents.pieces(file):
+        digest.update(piece)
+        waiting += packer.compress(piece)
         whole = len(waiting) - len(waiting) % _BLOCK
         if whole:
             yield _encoded(waiting[:whole])

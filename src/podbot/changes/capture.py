@@ -11,19 +11,21 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from typing import BinaryIO
 
-from podbot.changes import drift
+from podbot.changes import gate, git_index
+from podbot.changes.bases import Bases
+from podbot.changes.ledger import Ledger
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
-from podbot.changes.tree import Tree
+from podbot.changes.tree import Place, Tree
 from podbot.errors import ChangesError, Kind
+from podbot.sandbox import extents
 from podbot.sandbox.baseline import Baseline
 from podbot.sandbox.overlay import closed
 from podbot.sandbox.overlay.layers import Layer, boot_id
 
-CHUNK = 1 << 20
 CLOCK_SLACK_NS = 1_000_000_000
 """Clocks drift apart by less than this without anyone having set them."""
 
@@ -31,15 +33,24 @@ CLOCK_SLACK_NS = 1_000_000_000
 def capture(layer: Layer) -> ChangeSet:
     """Everything that was changed over a layer, compared with the host as it is now.
 
-    Raises `ChangesError` (kind ``unknown_id``) if the layer is gone.
+    An apply or undo that was interrupted on its targets is healed first. Raises `ChangesError`
+    (kind ``unknown_id``) if the layer is gone, and those of `gate.heal_first`.
     """
-    found = [_Capture(layer, index) for index in range(len(layer.targets))]
+    gate.heal_first(layer.targets)
+    found = [Part(layer, index) for index in range(len(layer.targets))]
     changes: list[Change] = []
     folder_times: dict[str, int] = {}
     for part in found:
         own = part.changes()
         changes += own
         folder_times.update(part.folder_times(own))
+    return change_set(layer, found, changes, folder_times)
+
+
+def change_set(
+    layer: Layer, found: Sequence[Part], changes: Sequence[Change], folder_times: dict[str, int]
+) -> ChangeSet:
+    """The changes that its parts gave, with what is known of all of the layer."""
     return ChangeSet(
         layer.targets,
         tuple(changes),
@@ -50,16 +61,27 @@ def capture(layer: Layer) -> ChangeSet:
         folder_times=folder_times,
         notes=tuple(note for part in found for note in part.notes),
         lost=frozenset(path for part in found for path in part.lost),
-        known=drift.known(layer),
         olds=_olds(layer),
     )
 
 
-def read(layer: Layer) -> ChangeSet:
-    """`capture`, and files that only moved told as renamed: what people want to see."""
-    from podbot.changes import renames
+def read(layer: Layer, only: Sequence[str] = ()) -> ChangeSet:
+    """`capture`, with files that only moved told as renamed, and what other runs did merged.
 
-    return renames.detect(capture(layer))
+    Of all changes, or at least of those that the paths ``only`` mean: the rest may be left out.
+    """
+    from podbot.changes import lineage, one_path, renames
+
+    changes = one_path.captured(layer, only) if only else None
+    if changes is None:
+        changes = renames.detect(capture(layer))
+    journals = lineage.of_others(changes) if changes else ()
+    if not journals:
+        return changes
+    from podbot.changes import merging
+
+    is_clock_true = _start(layer) == layer.since_ns
+    return merging.together(changes, journals, layer.method == "copy", is_clock_true)
 
 
 def _start(layer: Layer) -> int:
@@ -85,7 +107,7 @@ def _olds(layer: Layer) -> Mapping[str, OldFacts | None] | None:
     }
 
 
-class _Capture:
+class Part:
     """One target of a layer, both sides held open."""
 
     def __init__(self, layer: Layer, index: int):
@@ -104,6 +126,8 @@ class _Capture:
         self.lost: list[str] = []
         self._copied_up: dict[str, State] = {}  # what the host had, and has not at this path
         self._since = _start(layer)
+        self._ledger = Ledger(self.target)
+        self._bases = Bases(self._ledger, self._since)
         self.lower: Tree | None = None
         try:
             self.lower = Tree(self.target)
@@ -149,7 +173,7 @@ class _Capture:
         """What changed, folder by folder; a tree of any depth is no deeper here."""
         found: list[Change] = []
         anew: dict[str, tuple[State, State]] = {}  # opaque folders the host has too
-        folders = [("", self.lower is not None, self._is_opaque(""))]
+        folders = [("", self.lower is not None, self.is_opaque(""))]
         while folders:
             folder, has_lower, opaque = folders.pop()
             prefix = f"{folder}/" if folder else ""
@@ -159,32 +183,32 @@ class _Capture:
                 facts = self.upper.facts(path)
                 if facts is None:
                     continue  # a live sandbox took it away
-                old = self._old(path) if has_lower else None
+                old = self.old(path) if has_lower else None
                 if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == 0:
                     if old is not None:
                         found += self._gone(path, old)
                     continue
-                new = self._new(path, facts)
+                new = self.new(path, facts)
                 if new is None:
                     continue
                 if old is None and self._mark("origin", path) is not None:
                     self._copied_up[path] = new
                 if new.type is not FileType.FOLDER:
-                    found += self._changed(path, old, new)
+                    found += self.changed(path, old, new)
                     continue
                 both = old is not None and old.type is FileType.FOLDER
-                covers = both and self._is_opaque(path)
+                covers = both and self.is_opaque(path)
                 if both and covers and old is not None:
                     anew[path] = (old, new)
                 else:
-                    found += self._changed(path, old, new)
+                    found += self.changed(path, old, new)
                 # What shows nothing of the host's is told as if it were made anew all the way.
                 folders.append((path, both, both and (covers or opaque)))
                 if both and old is not None:
                     self._times[path] = (old.mtime_ns, new.mtime_ns)
             if opaque and has_lower and self.lower is not None:
-                for name in set(self.lower.names(folder)) - set(names):
-                    old = self._old(prefix + name)
+                for name in self._names_that_went(folder) - set(names):
+                    old = self.old(prefix + name)
                     if old is not None:
                         found += self._gone(prefix + name, old)
         return [*found, *self._made_anew(anew, found)]
@@ -204,7 +228,7 @@ class _Capture:
             elif not new.looks_like(old):
                 yield Change(ChangeKind.MODE, self.target, path, old, new)
 
-    def _changed(self, path: str, old: State | None, new: State) -> Iterator[Change]:
+    def changed(self, path: str, old: State | None, new: State) -> Iterator[Change]:
         """What happened at a path; of a folder only to itself."""
         if old is not None and old.type is FileType.FOLDER and new.type is not FileType.FOLDER:
             yield from self._gone_below(path)
@@ -215,26 +239,56 @@ class _Capture:
     def _find_lost(self, found: list[Change]) -> None:
         """Tell what was moved or linked inside from what the host has removed since.
 
-        Both are new names for something that was copied from the host. It was removed only if its
-        folder was touched since; and a file that was moved is one that is gone elsewhere.
+        Both are new names for something that was copied from the host. It was removed only if the
+        host had its folder, which was touched since; and a file that was moved is gone elsewhere.
         """
-        gone = {(c.old.size, c.old.mtime_ns) for c in found if c.old and c.new is None}
+        gone: dict[tuple[int, int], list[str]] = {}
+        for change in found:
+            if change.old is not None and change.new is None:
+                key = (change.old.size, change.old.mtime_ns)
+                gone.setdefault(key, []).append(change.path)
         for path, new in self._copied_up.items():
+            above = path.rpartition("/")[0]
+            if above and self._mark("origin", above) is None:
+                continue  # it came into a folder that was made inside
+            if not self._was_touched(above) and not self._was_taken(path):
+                continue
+            sources = gone.get((new.size, new.mtime_ns), ())
             moved = new.type is not FileType.FOLDER and (
-                (new.size, new.mtime_ns) in gone or new.links > 1
+                new.links > 1 or any(self._is_from(source, path, new) for source in sources)
             )
-            if not moved and self._was_touched(path.rpartition("/")[0]):
+            if not moved:
                 self.lost.append(f"{self.target}/{path}")
 
+    def _is_from(self, source: str, path: str, new: State) -> bool:
+        """Whether something is what the host has elsewhere; nobody but a file has bytes."""
+        old = self.old(source)
+        if old is None or old.type is not new.type:
+            return False
+        if new.type is not FileType.FILE:
+            return (old.link, old.rdev) == (new.link, new.rdev)
+        return self._same_bytes(path, old, new, source)
+
     def _was_touched(self, folder: str) -> bool:
-        """Whether entries came to or went from a host folder since the sandbox started."""
-        facts = self.lower.facts(folder) if self.lower is not None else None
-        return facts is None or facts.st_mtime_ns > self._since
+        """Whether someone but podbot made or removed entries of a host folder since the start."""
+        try:
+            facts = self.lower.facts(folder) if self.lower is not None else None
+        except PermissionError:
+            return False  # one above it is closed to us: whoever wants to write there is told
+        if facts is None or facts.st_mtime_ns <= self._since:
+            return facts is None
+        where = f"{self.target}/{folder}" if folder else self.target
+        now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
+        return not self._ledger.only_podbot_touched(where, now, self._since)
+
+    def _was_taken(self, path: str) -> bool:
+        """Whether podbot itself took it away, applying or undoing another run."""
+        return self._ledger.removed(f"{self.target}/{path}", self._since)
 
     def _folder_itself(self) -> Iterator[Change]:
         """Whether the target's own mode or attributes were changed."""
-        facts, old = self.upper.facts(""), self._old("")
-        new = self._new("", facts) if facts is not None else None
+        facts, old = self.upper.facts(""), self.old("")
+        new = self.new("", facts) if facts is not None else None
         if new is None or old is None:
             return
         self._times[""] = (old.mtime_ns, new.mtime_ns)
@@ -262,13 +316,13 @@ class _Capture:
                     continue
                 yield from self._of_copied(path, facts, manifest)
         for path in sorted(set(manifest.entries) - seen):
-            old = self._old(path)
+            old = self.old(path)
             if old is not None:
                 yield Change(ChangeKind.DELETED, self.target, path, old, None)
 
     def _of_copied(self, path: str, facts: os.stat_result, manifest: Baseline) -> Iterator[Change]:
         """What happened to one thing in a copy that may have been touched."""
-        new, old = self._new(path, facts), self._old(path)
+        new, old = self.new(path, facts), self.old(path)
         if new is None:
             return
         is_folder = new.type is FileType.FOLDER
@@ -290,12 +344,19 @@ class _Capture:
         if kind is None:
             assert old is not None  # noqa: S101 - what was not there is a change
             if new.type is FileType.FILE and not self._same_bytes(path, old, new):
-                kind = ChangeKind.MODIFIED
-            elif not new.looks_like(old):
+                kind = None if self._lists_the_same(path) else ChangeKind.MODIFIED
+            elif not new.looks_like(old) and not self._was_so(path, new):
                 kind = ChangeKind.MODE
         if new.type is FileType.FILE and new.links > 1:
             self._names.setdefault(new.inode, []).append(path)
         return None if kind is None else Change(kind, self.target, path, old, new)
+
+    def _was_so(self, path: str, new: State) -> bool:
+        """Whether a folder is as it was at the start, and another run's changes made it differ."""
+        if new.type is not FileType.FOLDER:
+            return False
+        base = self._bases.of(f"{self.target}/{path}" if path else self.target)
+        return base is not None and new.is_dressed_as(base.state)
 
     def _with_hard_links(self, found: list[Change]) -> list[Change]:
         """Of the names of one file, all that changed but one are links to that one."""
@@ -306,7 +367,7 @@ class _Capture:
             # Best a name that did not change, then one the host has, then the first.
             names.sort(key=lambda n: (n in changed, n in changed and changed[n].old is None, n))
             first = names[0]
-            there = self._old(first)
+            there = self.old(first)
             for name in names[1:]:
                 change = changed.get(name)
                 if change is None:
@@ -336,14 +397,9 @@ class _Capture:
         folders = [path]
         while folders:
             folder = folders.pop()
-            try:
-                names = self.lower.names(folder)
-            except PermissionError:
-                self.notes.append(f"{folder} was removed, and what was in it cannot be listed")
-                continue
-            for name in names:
+            for name in self._names_that_went(folder):
                 below = f"{folder}/{name}"
-                old = self._old(below)
+                old = self.old(below)
                 if old is None:
                     continue
                 if old.type is FileType.FOLDER:
@@ -353,12 +409,21 @@ class _Capture:
                         continue
                 yield Change(ChangeKind.DELETED, self.target, below, old, None)
 
+    def _names_that_went(self, folder: str) -> set[str]:
+        """What the host has in a folder of which the layer keeps nothing."""
+        assert self.lower is not None  # noqa: S101 - who asks has seen the folder there
+        try:
+            return {*self.lower.names(folder)}
+        except PermissionError:
+            self.notes.append(f"{folder} was removed, and what was in it cannot be listed")
+            return set()
+
     def _holds_hidden(self, path: str) -> bool:
         return bool(self._hidden) and any(
             hidden.startswith(f"{path}/") for hidden in self._existing_hidden()
         )
 
-    def _old(self, path: str) -> State | None:
+    def old(self, path: str) -> State | None:
         if self.lower is None or self._is_hidden(path):
             return None
         try:
@@ -366,7 +431,7 @@ class _Capture:
         except OSError:
             return None  # a step on the way is a link: nothing of ours
 
-    def _new(self, path: str, facts: os.stat_result) -> State | None:
+    def new(self, path: str, facts: os.stat_result) -> State | None:
         try:
             state = self.upper.state_of(path, facts)
         except FileNotFoundError:
@@ -386,7 +451,7 @@ class _Capture:
             return state
         from dataclasses import replace
 
-        like = self._old(path) or self._old("")
+        like = self.old(path) or self.old("")
         return state if like is None else replace(state, uid=like.uid, gid=like.gid)
 
     def _list(self, folder: str) -> list[str]:
@@ -405,7 +470,7 @@ class _Capture:
             inner = f"{self._index}.upper/{folder}"
             mode = stat.S_IMODE(facts.st_mode)
             # (the folder itself by its descriptor alone: a step more would need its own rights)
-            place = self.upper.place(folder) if folder else f"/proc/self/fd/{self.upper.folder('')}"
+            place = self.upper.place(folder) if folder else Place(self.upper.folder(""))
             closed.open_up(self._layer.path, inner, place, mode)
             self._modes = closed.modes(self._layer.path)
             self.upper.forget()
@@ -423,7 +488,7 @@ class _Capture:
             if self.lower is not None and self.lower.facts(hidden) is not None
         ]
 
-    def _is_opaque(self, path: str) -> bool:
+    def is_opaque(self, path: str) -> bool:
         return self._mark("opaque", path) == b"y"
 
     def _mark(self, name: str, path: str) -> bytes | None:
@@ -434,34 +499,44 @@ class _Capture:
         except OSError:
             return None
 
-    def _same_bytes(self, path: str, old: State, new: State) -> bool:
+    def _same_bytes(self, path: str, old: State, new: State, source: str | None = None) -> bool:
+        """Whether a file has what the host has there, or in ``source``."""
         if old.size != new.size:
             return False
         if old.size == 0:
             return True
         assert self.lower is not None  # noqa: S101 - there is an old state
         try:
-            with self.lower.open(path) as before, self.open_new(path) as after:
-                while True:
-                    ours, theirs = before.read(CHUNK), after.read(CHUNK)
-                    if ours != theirs:
-                        return False
-                    if not ours:
-                        return True
+            with self.lower.open(source or path) as before, self.open_new(path) as after:
+                return extents.same(before, after)
         except OSError:
-            return self._was_applied(path, old, new)
+            return source is None and self._was_applied(path, old, new)
+
+    def _lists_the_same(self, path: str) -> bool:
+        """Whether it is an index of git's that lists just what the host's lists.
+
+        Git writes it anew whenever it looks, here or there: that is no one's change.
+        """
+        if self.lower is None or not git_index.is_index(f"{self.target}/{path}"):
+            return False
+        try:
+            with self.lower.open(path) as before, self.open_new(path) as after:
+                return git_index.same_listing(before, after)
+        except OSError:
+            return False
 
     def _was_applied(self, path: str, old: State, new: State) -> bool:
         """Of a file that cannot be read: whether it is what podbot made of this very one.
 
         What cannot be read cannot be said to be the same otherwise.
         """
-        try:
-            noted = os.stat(self._layer.path / drift.KNOWN).st_mtime_ns
-        except OSError:
-            return False
-        known = drift.known(self._layer).get(f"{self.target}/{path}")
-        return known == old.identity and new.looks_like(old) and new.ctime_ns < noted
+        where = f"{self.target}/{path}"
+        return new.looks_like(old) and any(
+            deed.layer_id == self._layer.id
+            and row.left == old.identity
+            and new.ctime_ns < deed.ended
+            for row, deed in self._ledger.at(where)
+        )
 
     # Contents
 
@@ -488,7 +563,7 @@ class _Capture:
 class _LayerContents:
     """The bytes of both sides of a layer's changes."""
 
-    def __init__(self, parts: dict[str, _Capture]):
+    def __init__(self, parts: dict[str, Part]):
         self._parts = parts
 
     def open_old(self, change: Change) -> BinaryIO:

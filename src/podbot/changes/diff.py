@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from podbot.changes import headers, hunks, sides, states
 from podbot.changes.headers import Names, Spelling
@@ -18,6 +17,7 @@ from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.changes.sides import Side
 from podbot.changes.text import shown_lines, shown_name
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass
 
 WAS_TEXT = "was text, is binary now"
 """How the note begins of a file whose lines can no longer be compared."""
@@ -121,7 +121,7 @@ def for_people(file_diff: FileDiff) -> Iterator[str]:
         yield from shown_lines(hunk.lines)
 
 
-def merged(file_diff: FileDiff, chosen: Collection[int], old: bytes) -> bytes:
+def merged(file_diff: FileDiff, chosen: Collection[hunks.Piece], old: bytes) -> bytes:
     """The old contents with only the chosen hunks applied, by their number from 0.
 
     Raises `ChangesError`: kind ``conflict`` if ``old`` is not what the hunks were made from, kind

@@ -1,25 +1,44 @@
 """What the host did to a path while a sandbox worked on it: a conflict, never overwritten silently.
 
-Told by ctime, which nobody can set, against the start of the sandbox; what podbot itself wrote to
-the host from the same layer does not count.
+Told by ctime, which nobody can set, against the start of the sandbox. What podbot itself left, from
+the same layer or putting back what was there before, does not count (see `ledger`), nor does what
+has the very bytes and attributes that either side is known to have had.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from podbot.changes import git_index
+from podbot.changes.bases import Bases
 from podbot.changes.hidden import Hidden
-from podbot.changes.model import FILE, FOLDER, RENAMED, Change, ChangeSet, Identity, OldFacts, State
+from podbot.changes.ledger import Ledger
+from podbot.changes.model import (
+    FILE,
+    FOLDER,
+    MODE,
+    RENAMED,
+    Change,
+    ChangeSet,
+    Merge,
+    OldFacts,
+    State,
+)
+from podbot.changes.select import is_new_folder
 from podbot.changes.tree import Tree
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.frozen import dataclass
+from podbot.sandbox import extents
 
-KNOWN = "known.json"
+CHANGED_SINCE = "the host has changed it since"
+MAYBE_CHANGED_SINCE = f"{CHANGED_SINCE}, or only touched it: what it held then is not known"
+"""Of a file whose times moved on. A sandbox copies what it writes to, and nobody keeps what the
+host had: `touch` and a checkout there and back look like any other change."""
+
+MOST_LINES = 5
+"""How many overlaps a message names by their line."""
 
 
 class ConflictKind(StrEnum):
@@ -33,6 +52,8 @@ class ConflictKind(StrEnum):
     """The policy hid this path: it is never written, whatever the caller says."""
     BLOCKED = "blocked"
     """Its folder is gone, or is not a folder any more."""
+    OVERLAP = "overlap"
+    """Another run that was applied meanwhile changed the same lines: they are to be decided on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +113,12 @@ class _Check:
     def __init__(self, changes: ChangeSet, own: list[Change], tree: Tree):
         self._changes, self._own, self._tree = changes, own, tree
         self._hidden = Hidden(changes.hidden)
+        self._ledger = Ledger(tree.path)
+        self._bases = Bases(self._ledger, changes.since_ns)
         self._missing_folders: set[str] = set()
         self.unchanged: dict[str, State | None] = {}
         self._folders = {c.path for c in own if c.new is not None and c.new.type is FOLDER}
+        self._made = {c.path for c in own if is_new_folder(c)}
         self._going = {
             path
             for change in own
@@ -147,9 +171,14 @@ class _Check:
             host = self._host(path, old)
         except OSError as error:
             message = f"its folder cannot be reached without following a link: {error.strerror}"
+            if isinstance(error, PermissionError):
+                message = "its folder is closed on the host, and what is in it cannot be seen"
             return Conflict(change, path, ConflictKind.BLOCKED, None, message)
         if host is old:
             self.unchanged[path] = old
+        merge = self._changes.merges.get(where)
+        if merge is not None and not merge.is_clean:
+            return self._not_merged(change, path, host, merge)
         if host is None:
             return self._missing(change, path, where, old)
         if old is None:
@@ -159,11 +188,25 @@ class _Check:
             )  # fmt: skip
         if host.type is FOLDER and old.type is FOLDER:
             return self._folder(change, path, where, host)
-        if (host is not old and not host.same_thing(old)) or self._touched(where, host):
-            return Conflict(
-                change, path, ConflictKind.CHANGED, host, "the host has changed it since"
-            )
+        if host is not old and not host.same_thing(old):
+            return Conflict(change, path, ConflictKind.CHANGED, host, CHANGED_SINCE)
+        if self._touched(where, host) and not self._is_known(change, path, where, host):
+            is_certain = host.type is not FILE or self._knows_what_was(where)
+            message = CHANGED_SINCE if is_certain else MAYBE_CHANGED_SINCE
+            return Conflict(change, path, ConflictKind.CHANGED, host, message)
         return None
+
+    def _not_merged(self, change: Change, path: str, host: State | None, merge: Merge) -> Conflict:
+        """What another run did to a file and this one did, too."""
+        if merge.problem is not None:
+            kind = ConflictKind.DELETED if host is None else ConflictKind.CHANGED
+            return Conflict(change, path, kind, host, merge.problem)
+        if host is None or not host.same_thing(merge.host):
+            return Conflict(change, path, ConflictKind.CHANGED, host, CHANGED_SINCE)
+        lines = ", ".join(str(each.host_at) for each in merge.overlaps[:MOST_LINES])
+        lines += ", …" if len(merge.overlaps) > MOST_LINES else ""
+        message = f"run {merge.runs[-1]} changed the same lines (at line {lines})"
+        return Conflict(change, path, ConflictKind.OVERLAP, host, message)
 
     def _host(self, path: str, old: State | None) -> State | None:
         """What the host has; `OSError` where a link lies on the way.
@@ -178,6 +221,11 @@ class _Check:
         except (FileNotFoundError, NotADirectoryError):
             self._missing_folders.add(above)
             return None
+        except OSError:
+            if not self._becomes_folder(above):
+                raise
+            self._missing_folders.add(above)
+            return None
         try:
             facts = (
                 os.stat(name, dir_fd=folder, follow_symlinks=False) if path else os.fstat(folder)
@@ -185,6 +233,19 @@ class _Check:
             return old if old and old.is_of(facts) else self._tree.state_of(path, facts)
         except FileNotFoundError:
             return None
+
+    def _becomes_folder(self, path: str) -> bool:
+        """Whether a folder is made there, in which the host can have nothing.
+
+        Something that is in the way, as a link is that nobody knows of, is told for the first
+        folder that is not one, and stops all that lies beneath.
+        """
+        while path and path in self._made:
+            facts = self._tree.facts(path)
+            if facts is not None:
+                return not stat.S_ISDIR(facts.st_mode)
+            path = path.rpartition("/")[0]
+        return False
 
     def _missing(self, change: Change, path: str, where: str, old: State | None) -> Conflict | None:
         going = change.new is None or (change.kind is RENAMED and path == change.source)
@@ -207,7 +268,11 @@ class _Check:
         """A folder's ctime moves with its entries: look at what it would lose instead."""
         if self._loses_folder(change):
             prefix = f"{path}/" if path else ""
-            names = {prefix + name for name in self._tree.names(path)}
+            try:
+                names = {prefix + name for name in self._tree.names(path)}
+            except PermissionError:
+                message = "it is closed on the host, and what is in it cannot be seen"
+                return Conflict(change, path, ConflictKind.BLOCKED, host, message)
             top = self._tree.path
             stay = sorted(
                 name for name in names - self._going if not self._hidden.covers(f"{top}/{name}")
@@ -235,11 +300,74 @@ class _Check:
 
     def _touched(self, where: str, host: State) -> bool:
         """Whether someone but podbot changed this since the sandbox started."""
-        if self._changes.known.get(where) == host.identity:
+        changes = self._changes
+        merge = changes.merges.get(where)
+        if merge is not None and host.same_thing(merge.host):
+            return False  # just what the change was merged with
+        if changes.olds is not None:
+            return not (self._is_ours(where, host) or self._as_archived(where, host))
+        return host.ctime_ns > changes.since_ns and not self._is_ours(where, host)
+
+    def _is_known(self, change: Change, path: str, where: str, host: State) -> bool:
+        """Whether it has the bytes and attributes of a side, whoever put them there."""
+        new = change.new
+        if change.kind is MODE and new is not None and host.is_dressed_as(new):
+            return True  # of a mode the bytes are the same, and then it is a time that differs
+        if self._lists_the_same(change, path, host) or self._lists_as_left(path, where, host):
+            return True
+        base = self._bases.of(where) if self._changes.olds is None else None
+        if base is None or not host.is_dressed_as(base.state):
             return False
-        if self._changes.olds is not None:
-            return not self._as_archived(where, host)
-        return host.ctime_ns > self._changes.since_ns
+        if host.type is not FILE:
+            return True
+        try:
+            with base.open() as before, self._tree.open(path) as now:
+                if git_index.is_index(where):
+                    return git_index.same_listing(before, now)
+                return host.size == base.state.size and extents.same(before, now)
+        except OSError:
+            return False
+
+    def _knows_what_was(self, where: str) -> bool:
+        """Whether it is known what a file held when the sandbox began, and so that it differs."""
+        if self._changes.olds is None:
+            return self._bases.of(where) is not None
+        facts = self._changes.olds.get(where)
+        return facts is not None and facts.sha256 is not None
+
+    def _lists_the_same(self, change: Change, path: str, host: State) -> bool:
+        """Whether both sides have an index of git's that differs in what is cached only."""
+        new, where = change.new, f"{change.target}/{path}"
+        if new is None or not new.type is host.type is FILE or not git_index.is_index(where):
+            return False
+        try:
+            with self._changes.contents.open_new(change) as theirs, self._tree.open(path) as ours:
+                return git_index.same_listing(theirs, ours)
+        except OSError:
+            return False
+
+    def _lists_as_left(self, path: str, where: str, host: State) -> bool:
+        """Whether it is an index of git's that lists what one did that `_is_ours` is true of."""
+        if host.type is not FILE or not git_index.is_index(where):
+            return False
+        if not self._ledger.lists(where):
+            return False
+        try:
+            with self._tree.open(path) as file:
+                listing = git_index.digest_of_listing(file)
+        except OSError:
+            return False
+        changes = self._changes
+        since = changes.since_ns if changes.olds is None else 0
+        return listing is not None and self._ledger.explains_listing(
+            where, listing, since, changes.layer_id
+        )
+
+    def _is_ours(self, where: str, host: State) -> bool:
+        """Whether podbot itself left it there, with what the sandbox saw or has given."""
+        # Of what came from elsewhere nobody knows when it was there.
+        since = self._changes.since_ns if self._changes.olds is None else 0
+        return self._ledger.explains(where, host.identity, since, self._changes.layer_id)
 
     def _as_archived(self, where: str, host: State) -> bool:
         facts = (self._changes.olds or {}).get(where)
@@ -254,38 +382,14 @@ class _Check:
 def _digest(tree: Tree, path: str) -> str | None:
     try:
         with tree.open(path) as file:
+            import hashlib  # much to load, and seldom needed
+
             digest = hashlib.sha256()
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+            for piece in extents.pieces(file):
+                digest.update(piece)
             return digest.hexdigest()
     except OSError:
         return None
 
 
-def known(layer: Layer) -> dict[str, Identity | None]:
-    """What podbot itself left on the host from this layer, by absolute path."""
-    try:
-        found = json.loads((layer.path / KNOWN).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return {
-        str(path): (int(one[0]), int(one[1]), int(one[2])) if one is not None else None
-        for path, one in found.items()
-    }
-
-
-def remember(layer_id: str | None, written: Mapping[str, Identity | None]) -> None:
-    """Note what podbot itself left at host paths, so that it does not count as drift."""
-    if layer_id is None or not written:
-        return
-    layer = layers.get(layer_id)
-    if layer is None:
-        return
-    notes = known(layer)
-    notes.update(written)
-    draft = layer.path / f"{KNOWN}.new"
-    draft.write_text(json.dumps(notes), encoding="ascii")
-    os.rename(draft, layer.path / KNOWN)
-
-
-__all__ = ["Conflict", "ConflictKind", "Look", "OldFacts", "conflicts", "known", "look", "remember"]
+__all__ = ["Conflict", "ConflictKind", "Look", "OldFacts", "conflicts", "look"]

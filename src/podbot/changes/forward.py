@@ -1,25 +1,27 @@
-"""Carrying out a plan: every move, then what the folders get, then a look at the result.
+"""Carrying out a plan: what is new is staged, then every move, then what the folders get.
 
-Stops at the first thing that is not as planned, without tidying up: taking back what was done is
-`backward`, which needs nothing from here. What is replaced is checked after it was taken out, when
-nobody can swap it any more.
+Nothing is touched before all that is new is whole and on the disk, and this returns when everything
+is. Stops at the first thing that is not as planned, without tidying up: taking back what was done
+is `backward`, which needs nothing from here. What is replaced is checked after it was taken out,
+when nobody can swap it any more.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from podbot.changes import journal, placing
+from podbot.changes import journal, placing, progress
 from podbot.changes.model import FILE, FOLDER, State
 from podbot.changes.moves import Folder, Move
+from podbot.changes.placing import Named
 from podbot.changes.site import Site, Spot
 from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
+from podbot.frozen import dataclass, field, replace
 
 _NO_LINK = frozenset({errno.EPERM, errno.EACCES, errno.EMLINK, errno.EXDEV, errno.EOPNOTSUPP})
 
@@ -51,27 +53,42 @@ def carry_out(site: Site, source: Source) -> Result:
 class _Forward:
     def __init__(self, site: Site, source: Source):
         self._site, self._plan, self._source = site, site.plan, source
+        self._layout = site.layout
         self._made: dict[int, tuple[int, int]] = {}
         self._linked: set[tuple[int, int]] = set()  # files that got another name, and so a ctime
         self._bare: dict[tuple[int, str], bool] = {}  # whether new files in a folder get no xattrs
         self._result = Result()
 
     def run(self) -> Result:
-        self._site.begun = -1
+        self._site.touched = set()
         open_up(self._site, must=True)
-        for move in self._plan.moves:
+        self._for_each(self._stage_first)
+        self._site.settle_staged()
+        self._for_each(self._make)
+        self._survey()
+        self._finish_folders()
+        self._site.settle()
+        return self._result
+
+    def _for_each(self, do: Callable[[Move], None]) -> None:
+        moves = self._plan.moves
+        for move in progress.counted(moves, "applying", len(moves)):
             try:
-                self._make(move)
+                do(move)
             except OSError as error:
                 _name(error, self._plan.where(move))
                 raise
-        self._survey()
-        self._finish_folders()
-        return self._result
 
     # Moves
 
+    def _stage_first(self, move: Move) -> None:
+        """Make what is new, before anything is touched; links are made when there is what to."""
+        if move.new is not None and not move.in_place and move.link_to is None:
+            self._stage(move, self._site.staging(move), move.new)
+
     def _make(self, move: Move) -> None:
+        if self._layout.is_inner(move):
+            return  # it came with its folder
         spot = self._site.spot(move)
         if move.in_place:
             self._change(move, spot, move.new)
@@ -85,7 +102,7 @@ class _Forward:
             facts = os.fstat(fd)
             if new is None or not self._is_untouched(facts, move.was):
                 raise self._moved_on(move)
-            self._site.begun = move.number
+            self._touch(move)
             journal.step("change attributes")
             placing.dress(placing.by_handle(fd), facts, new)
             self._made[move.number] = (facts.st_dev, facts.st_ino)
@@ -95,36 +112,50 @@ class _Forward:
         if facts is None or not self._is_untouched(facts, move.was):
             raise self._moved_on(move)
         if move.was is not None and move.was.type is FOLDER:
-            self._site.begun = move.number
+            self._touch(move)
             journal.step("remove a folder")
             self._remove_folder(move, spot.folder, spot.name)
             return
-        self._site.begun = move.number
+        self._touch(move)
         journal.step("take out")
         placing.put(spot.place, spot.staged)
         if not self._has_taken(move, spot):
             placing.put(spot.staged, spot.place)
-            self._site.begun = move.number - 1
+            self._untouched(move)
             raise self._moved_on(move)
         self._keep(move, spot)
 
+    def _touch(self, move: Move) -> None:
+        """Note, before it is done, that a path is touched, and with it what comes with it."""
+        if self._site.touched is not None:
+            self._site.touched.add(move.number)
+            self._site.touched.update(inner.number for inner in self._layout.coming_with(move))
+
+    def _untouched(self, move: Move) -> None:
+        if self._site.touched is not None:
+            self._site.touched.discard(move.number)
+            self._site.touched.difference_update(
+                inner.number for inner in self._layout.coming_with(move)
+            )
+
     def _place(self, move: Move, spot: Spot, new: State) -> None:
-        self._stage(move, spot, new)
+        if move.link_to is not None:
+            self._stage(move, spot.staged, new)
         if move.was is None:
-            self._site.begun = move.number
+            self._touch(move)
             journal.step("put in place")
             try:
                 placing.put(spot.staged, spot.place)
             except OSError as error:
                 if error.errno != errno.EEXIST:
                     raise
-                self._site.begun = move.number - 1
+                self._untouched(move)
                 raise self._moved_on(move) from None
             return
         facts = placing.facts_of(*spot.place)
         if facts is None or not self._is_untouched(facts, move.was):
             raise self._moved_on(move)
-        self._site.begun = move.number
+        self._touch(move)
         journal.step("swap")
         placing.swap(spot.staged, spot.place)
         if move.was.type is FOLDER:
@@ -133,58 +164,59 @@ class _Forward:
                 self._remove_folder(move, spot.folder, spot.temp)
             except MovedOnError:
                 placing.swap(spot.staged, spot.place)
-                self._site.begun = move.number - 1
+                self._untouched(move)
                 raise
             return
         if not self._has_taken(move, spot):
             placing.swap(spot.staged, spot.place)
-            self._site.begun = move.number - 1
+            self._untouched(move)
             raise self._moved_on(move)
         self._keep(move, spot)
 
-    def _stage(self, move: Move, spot: Spot, new: State) -> None:
+    def _stage(self, move: Move, to: Named, new: State) -> None:
         journal.step("stage")
+        self._site.staged.add(move.number)
         try:
-            if move.link_to is not None and self._link(move, spot, move.link_to):
+            if move.link_to is not None and self._link(move, to, move.link_to):
                 pass
             elif new.type is FILE:
-                self._make_file(move, spot, new)
+                self._make_file(move, to, new)
                 return
             else:
-                placing.make_other(spot.staged, new)
+                placing.make_other(to, new)
         except FileExistsError:
             self._site.foreign.add(move.number)
             raise
         except placing.SourceChangedError:
             where = self._where(move)
             raise MovedOnError(f"{where} was changed in the layer since it was looked at") from None
-        facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
+        facts = os.stat(to[1], dir_fd=to[0], follow_symlinks=False)
         self._made[move.number] = (facts.st_dev, facts.st_ino)
 
-    def _make_file(self, move: Move, spot: Spot, new: State) -> None:
-        above = (move.target, spot.above)
+    def _make_file(self, move: Move, to: Named, new: State) -> None:
+        above = (move.target, move.path.rpartition("/")[0])
         bare = self._bare.get(above)
+        # What is not staged with all the others is not waited for with them either.
+        durable = self._site.is_small or move.link_to is not None
         file, seen = self._source(move)
         try:
-            facts = placing.make_file(spot.staged, new, file, seen, bare is True)
+            facts = placing.make_file(to, new, file, seen, bare=bare is True, durable=durable)
         finally:
             os.close(file) if isinstance(file, int) else file.close()
         self._made[move.number] = (facts.st_dev, facts.st_ino)
         if bare is None:
-            self._bare[above] = not placing.default_acl(spot.folder)
+            self._bare[above] = not placing.default_acl(to[0])
 
-    def _link(self, move: Move, spot: Spot, source: str) -> bool:
+    def _link(self, move: Move, to: Named, source: str) -> bool:
         """Whether it could be made a link; who may not link to a file gets a copy of his own."""
         folder, name = self._site.tree(move).parent(source)
         try:
-            os.link(
-                name, spot.temp, src_dir_fd=folder, dst_dir_fd=spot.folder, follow_symlinks=False
-            )
+            os.link(name, to[1], src_dir_fd=folder, dst_dir_fd=to[0], follow_symlinks=False)
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise
             return False
-        facts = os.stat(spot.temp, dir_fd=spot.folder, follow_symlinks=False)
+        facts = os.stat(to[1], dir_fd=to[0], follow_symlinks=False)
         if placing.type_of(facts) is not FILE:
             raise self._moved_on(move)
         self._linked.add((facts.st_dev, facts.st_ino))
@@ -258,7 +290,10 @@ class _Forward:
         except OSError as error:
             _name(error, self._plan.where(note))
             raise
-        state = State.of(os.fstat(fd), None, placing.xattrs(place))
+        kept = placing.xattrs(place)
+        if note.new is not None and not os.access(place, os.R_OK, effective_ids=True):
+            kept = note.new.xattrs  # it is closed now, and tells even its owner nothing
+        state = State.of(os.fstat(fd), None, kept)
         if number is not None:
             self._result.after[number] = state
         return state
@@ -296,14 +331,14 @@ def open_up(
 ) -> dict[tuple[int, str], int]:
     """Let the owner into folders that are closed to him, for as long as it takes.
 
-    All whose entries the plan changes, or ``only`` these (target and path). Gives the modes of
+    All on the way to what the plan changes, or ``only`` these (target and path). Gives the modes of
     those that had to be opened. One that cannot be opened, as it is someone else's, stays as it
     is: whoever needs it will say so; if it ``must`` be open this raises `OSError` at once.
     """
     opened: dict[tuple[int, str], int] = {}
     if only is None:
-        only = {(move.target, move.path.rpartition("/")[0]) for move in site.plan.moves}
-    for note in site.plan.folders:
+        only = _on_the_way(site.plan.moves)
+    for note in site.plan.folders:  # the outer ones come first
         key = (note.target, note.path)
         if key not in only:
             continue
@@ -323,6 +358,19 @@ def open_up(
                 continue
             opened[key] = mode
     return opened
+
+
+def _on_the_way(moves: Iterable[Move]) -> set[tuple[int, str]]:
+    """Every folder above a move, by target and path."""
+    found: set[tuple[int, str]] = set()
+    for move in moves:
+        path = move.path
+        while path:
+            path = path.rpartition("/")[0]
+            if (move.target, path) in found:
+                break
+            found.add((move.target, path))
+    return found
 
 
 def _name(error: OSError, where: str) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from podbot.changes.late import expression
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
+from podbot.frozen import dataclass
 
 NULL = "/dev/null"
 
@@ -22,7 +23,7 @@ MAX_SIZE = 512 * 1024 * 1024
 Spelling = Callable[[str], str]
 """How a name is written down."""
 
-_ODD = re.compile(rb"[^ !#-\[\]-~]")
+_ODD = expression(rb"[^ !#-\[\]-~]")
 _LETTERS = {
     0x07: "\\a", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0B: "\\v", 0x0C: "\\f", 0x0D: "\\r",
     0x22: '\\"', 0x5C: "\\\\",
@@ -30,8 +31,8 @@ _LETTERS = {
 
 # Git refuses to write these names, whole patches with them: its own folder, also as other file
 # systems would spell it, and a link in place of .gitmodules.
-_REFUSED = re.compile(r"(?:^|/)(?:\.git|git~1)[ .]*(?:[:\\/]|$)", re.IGNORECASE)
-_REFUSED_LINK = re.compile(
+_REFUSED = expression(r"(?:^|/)(?:\.git|git~1)[ .]*(?:[:\\/]|$)", re.IGNORECASE)
+_REFUSED_LINK = expression(
     r"(?:^|/)(?:\.gitmodules[ .]*(?::.*)?|gitmod~[1-4][ .]*|gi7eba?[0-9a-f]*~[0-9]+[ .]*)$",
     re.IGNORECASE | re.DOTALL,
 )

@@ -6,11 +6,13 @@ are no text. Reads no files and knows no names.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 from podbot.changes import lines
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass
 
 CONTEXT = 3
 """Equal lines around each edit."""
@@ -57,27 +59,79 @@ def _span(start: int, count: int) -> str:
     return str(start) if count == 1 else f"{start},{count}"
 
 
+Piece = int | tuple[int, int]
+"""A hunk by its number from 0, or one of its `parts` by both numbers."""
+
+
+def parts(hunk: Hunk) -> tuple[Hunk, ...]:
+    """A hunk as several, one for each edit; they do not overlap, and together are the hunk."""
+    starts = [0]
+    edit_end: int | None = None
+    for number, line in enumerate(hunk.lines):
+        if line[:1] in (b"+", b"-"):
+            if edit_end is not None and number > edit_end:
+                starts.append((edit_end + number + 1) // 2)  # the lines between are shared
+            edit_end = number + 1
+        elif line[:1] == b"\\" and edit_end == number:
+            edit_end = number + 1
+    found = []
+    old = hunk.old_start - (hunk.old_count > 0)
+    new = hunk.new_start - (hunk.new_count > 0)
+    for start, end in pairwise([*starts, len(hunk.lines)]):
+        lines_ = hunk.lines[start:end]
+        old_count = sum(line[:1] in (b" ", b"-") for line in lines_)
+        new_count = sum(line[:1] in (b" ", b"+") for line in lines_)
+        found.append(
+            Hunk(old + (old_count > 0), old_count, new + (new_count > 0), new_count, lines_)
+        )
+        old, new = old + old_count, new + new_count
+    return tuple(found)
+
+
 def hunks(old: bytes, new: bytes) -> tuple[Hunk, ...]:
     """What turns one text into the other."""
     if old == new:
         return ()
     if not old or not new:
         return (_whole(old, new),)
+    part, before = _compared(old, new)
+    result: list[Hunk] = []
+    found, first = part.edits, 0
+    for number in range(1, len(found) + 1):
+        if number < len(found) and found[number].old_from - found[number - 1].old_to <= 2 * CONTEXT:
+            continue
+        result.append(_hunk(found[first:number], part.old, part.new, before))
+        first = number
+    return tuple(result)
+
+
+class Edited(NamedTuple):
+    """Two texts as lines (see `split`), and the edits between them that hunks are made of."""
+
+    old: list[bytes]
+    new: list[bytes]
+    edits: list[lines.Edit]
+
+
+def edited(old: bytes, new: bytes) -> Edited:
+    """The same edits as `hunks` shows, by the lines of the whole texts."""
+    pair = split(old), split(new)
+    if old == new or not old or not new:
+        whole = lines.Edit(0, len(pair[0]), 0, len(pair[1]))
+        return Edited(*pair, [] if old == new else [whole])
+    part, before = _compared(old, new)
+    return Edited(*pair, [lines.Edit(*(at + before for at in edit)) for edit in part.edits])
+
+
+def _compared(old: bytes, new: bytes) -> tuple[Edited, int]:
+    """The part in which two texts differ, and how many lines stand above it in both."""
     start, old_end, new_end = _differing_part(old, new)
-    before = old.count(b"\n", 0, start)
     old_lines, new_lines = split(old, start, old_end), split(new, start, new_end)
     found = lines.edits(old_lines, new_lines)
     # Not into lines that are to be context, unless that is where the file begins or ends.
     margin = 0 if start == 0 and old_end == len(old) else CONTEXT
     found = lines.slid(found, old_lines, new_lines, margin)
-    result: list[Hunk] = []
-    first = 0
-    for number in range(1, len(found) + 1):
-        if number < len(found) and found[number].old_from - found[number - 1].old_to <= 2 * CONTEXT:
-            continue
-        result.append(_hunk(found[first:number], old_lines, new_lines, before))
-        first = number
-    return tuple(result)
+    return Edited(old_lines, new_lines, found), old.count(b"\n", 0, start)
 
 
 def split(data: bytes, start: int = 0, end: int | None = None) -> list[bytes]:
@@ -90,22 +144,15 @@ def split(data: bytes, start: int = 0, end: int | None = None) -> list[bytes]:
     return parts
 
 
-def merged(found: tuple[Hunk, ...], chosen: Collection[int], old: bytes) -> bytes:
-    """The old text with only some of the hunks applied, by their number from 0.
+def merged(found: tuple[Hunk, ...], chosen: Collection[Piece], old: bytes) -> bytes:
+    """The old text with only some of the hunks, or of their parts, applied.
 
     Raises `ChangesError` (kind ``conflict``) if a hunk does not fit the text it is applied to.
     """
-    for number in chosen:
-        if not 0 <= number < len(found):
-            raise ChangesError(
-                f"there is no hunk {number}; there are {len(found)}, counted from 0",
-                kind=Kind.INVALID,
-            )
     old_lines = split(old)
     result: list[bytes] = []
     at = 0
-    for number in sorted(set(chosen)):
-        hunk = found[number]
+    for number, hunk in _taken(found, chosen):
         before, after = _sides(hunk)
         # A side without lines names the line it comes after.
         start = hunk.old_start - 1 if hunk.old_count else hunk.old_start
@@ -122,10 +169,35 @@ def merged(found: tuple[Hunk, ...], chosen: Collection[int], old: bytes) -> byte
         result += after
         at = end
     result += old_lines[at:]
-    return _joined(result)
+    return joined(result)
 
 
-def _joined(parts: list[bytes]) -> bytes:
+def _taken(found: tuple[Hunk, ...], chosen: Collection[Piece]) -> Iterator[tuple[int, Hunk]]:
+    """What was chosen, in the order of the text; a hunk that is taken whole has no parts."""
+    whole = {piece for piece in chosen if isinstance(piece, int)}
+    some = {piece for piece in chosen if not isinstance(piece, int)}
+    for number in whole | {hunk for hunk, _ in some}:
+        if not 0 <= number < len(found):
+            raise ChangesError(
+                f"there is no hunk {number}; there are {len(found)}, counted from 0",
+                kind=Kind.INVALID,
+            )
+    for number, hunk in enumerate(found):
+        if number in whole:
+            yield number, hunk
+            continue
+        wanted = sorted(part for of, part in some if of == number)
+        pieces = parts(hunk) if wanted else ()
+        for part in wanted:
+            if not 0 <= part < len(pieces):
+                raise ChangesError(
+                    f"hunk {number} has no part {part}; it has {len(pieces)}, counted from 0",
+                    kind=Kind.INVALID,
+                )
+            yield number, pieces[part]
+
+
+def joined(parts: list[bytes]) -> bytes:
     """The reverse of `split`."""
     if not parts:
         return b""

@@ -5,8 +5,11 @@ anything is touched), ``kept/`` (what was replaced or removed, by the number of 
 them in folders of `SHELF`, as a disk is slower the more names a folder has) and marks.
 ``done`` ends an application, ``leftover`` stands while something of it still waits to be removed
 from the target's folders, ``opened`` while closed folders are open to be looked into; ``undoing``
-begins its undoing and ``undone`` ends it. A journal without its end mark whose owner does not hold
-the lock was interrupted. Nothing here touches a target.
+begins its undoing (of all, or of the moves it names: then ``taken`` ends it, adding up what was
+taken back so far, and the rest is undone another time) and ``undone`` ends it, naming what someone
+had changed and could not be taken back: that is tried again only when it is undone once more.
+``merges`` tells where two runs were brought together (see `merging`). A journal without its end
+mark whose targets nobody holds (see `locks`) was interrupted. Nothing here touches a target.
 """
 
 from __future__ import annotations
@@ -14,38 +17,38 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
-import secrets
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from podbot.changes.model import Identity
+from podbot.changes import locks, settling
+from podbot.changes.late import expression
 from podbot.changes.moves import Move, Place, Plan
+from podbot.changes.parts import Part, without
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.frozen import dataclass
 from podbot.sandbox.overlay import layers
 
 PLAN = "journal.jsonl"
 KEPT = "kept"
-TOUCHED = "touched.jsonl"
 PREFIX = ".podbot-"
 """How every temporary name in a target begins."""
 MERGED = "merged"
 DONE, LEFTOVER, OPENED, UNDOING, UNDONE = "done", "leftover", "opened", "undoing", "undone"
+TAKEN = "taken"
+NEWER = ".newer"
+"""What the folder of what an undo has overwritten ends in, beside the store."""
+MERGES = "merges"
 
 SHELF = 200
 """How many things one folder of a store keeps."""
 
-LOCK_WAIT = 60.0
-"""Seconds to wait for another podbot that applies or undoes something."""
-
 _NO_LAYER = "none"
-_LAYER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_ID = re.compile(rf"({_LAYER_ID.pattern})\.([0-9]+)")
+_MARK = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_LAYER_ID = expression(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_ID = expression(rf"({_LAYER_ID.pattern})\.([0-9]+)")
 
 
 def _pass(label: str) -> None:
@@ -58,11 +61,14 @@ step: Callable[[str], None] = _pass
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """When an application was made, how many paths it touched, and where it keeps their old."""
+    """When an application was made, how many paths it touched, of which targets, and where it keeps
+    their old. ``roots`` are device and inode of each target at that time."""
 
     created: float
     paths: int
     stores: tuple[str, ...]
+    targets: tuple[str, ...]
+    roots: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +96,89 @@ class Journal:
     @property
     def is_active(self) -> bool:
         """Whether it can still be undone."""
-        return self.marked(DONE) and not self.marked(UNDONE)
+        return self.marked(DONE) and not self.is_undone
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it was taken back, and nothing of it is left."""
+        return self.marked(UNDONE) and not self.left
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """What could not be taken back, each with the reason."""
+        facts = self.facts(UNDONE)
+        return tuple(facts.get("left", ())) if isinstance(facts, dict) else ()
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether something is half done: applied, undone, or only looked at."""
+        if not self.planned or self.marked(UNDONE):
+            return False
+        return not self.marked(DONE) or any(map(self.marked, (UNDOING, LEFTOVER, OPENED)))
+
+    def _begin(self, mark: str) -> None:
+        """Note that it may be half done, after it was marked so: what is not marked is settled."""
+        try:
+            self._note_begun()
+        except BaseException:
+            self.unmark(mark)
+            raise
+
+    def _note_begun(self) -> None:
+        """Have everyone who is about to look at a target know that this may be half done."""
+        folder = places.state_folder("journals", places.UNFINISHED)
+        step("begin")
+        with books():  # nobody is about to take that back, having seen what was before
+            os.close(os.open(folder / self.id, _MARK, 0o600))
+            settling.folder(folder)
+
+    def settle(self) -> None:
+        """Have nobody think that it may be half done, unless it is. Needs the `books`."""
+        if not self.is_unfinished:
+            step("settle")
+            with suppress(FileNotFoundError):
+                os.unlink(_folder() / places.UNFINISHED / self.id)
+
+    def concerns(self, targets: Collection[str]) -> bool:
+        """Whether it is about these folders, or about what lies above or below them.
+
+        One that is not there is nobody's to look at; and without a plan nothing was touched yet, or
+        nobody can tell any more what was.
+        """
+        try:
+            theirs = self.summary().targets
+        except ChangesError:
+            return False
+        return any(
+            locks.is_within(one, other) or locks.is_within(other, one)
+            for one in theirs
+            if os.path.lexists(one)
+            for other in targets
+        )
 
     def marked(self, mark: str) -> bool:
         """Whether it came so far."""
         return (self.folder / mark).exists()
 
     def write(self, plan: Plan) -> None:
-        """Put the plan on the disk: from here on the journal counts."""
+        """Put the plan on the disk, and every folder that leads to it: from here on it counts."""
+        stores = {above for place in plan.places for above in Path(place.kept).parents[:2]}
+        for folder in {*stores, *self.folder.parents[:3]}:
+            with suppress(PermissionError):  # one that is not ours was not made by us either
+                settling.folder(folder)
         self._write(PLAN, plan.lines())
+        self._begin(PLAN)
 
     def read(self) -> Plan:
-        """The plan; raises `ChangesError` (kind ``state_failed``) if it cannot be read."""
+        """The plan, without what was taken back of it already.
+
+        Raises `ChangesError` (kind ``state_failed``) if it cannot be read.
+        """
         try:
             with open(self.folder / PLAN, encoding="ascii") as lines:
-                return Plan.of_lines(iter(lines))
+                plan = Plan.of_lines(iter(lines))
+            taken = Part.of(self.facts(TAKEN))
+            return plan if taken is None else without(plan, taken)
         except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
             raise self.broken(error) from None
 
@@ -113,8 +187,10 @@ class Journal:
         try:
             with open(self.folder / PLAN, encoding="ascii") as lines:
                 head = json.loads(next(lines))
+            targets = tuple(str(target) for target, _ in head["places"])
             stores = tuple(str(kept) for _, kept in head["places"])
-            return Summary(float(head["created"]), int(head["paths"]), stores)
+            roots = tuple((int(one), int(other)) for one, other in head.get("roots", ()))
+            return Summary(float(head["created"]), int(head["paths"]), stores, targets, roots)
         except (OSError, ValueError, TypeError, KeyError, StopIteration) as error:
             raise self.broken(error) from None
 
@@ -134,9 +210,13 @@ class Journal:
     def mark_as(self, mark: str, text: str) -> None:
         """The same with facts that are JSON already."""
         self._write(mark, iter([text]))
+        if mark in (UNDOING, OPENED):
+            self._begin(mark)
 
     def unmark(self, mark: str) -> None:
         """Take a mark back."""
+        if mark == UNDONE:
+            self._note_begun()
         with suppress(FileNotFoundError):
             os.unlink(self.folder / mark)
 
@@ -158,16 +238,12 @@ class Journal:
             os.fsync(file.fileno())
         step(f"rename {name}")
         os.rename(draft, self.folder / name)
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        settling.folder(self.folder)
         step(f"wrote {name}")
 
     def remove(self) -> None:
         """Remove it with all it kept. The plan goes first: without it there is nothing to undo."""
-        stores = self._stores()
+        stores = self._stores() | self.newer()
         step(f"remove {PLAN}")
         with suppress(FileNotFoundError):
             os.unlink(self.folder / PLAN)
@@ -188,6 +264,14 @@ class Journal:
             found |= {Path(kept) for kept in self.summary().stores}
         return {folder for folder in found if os.path.lexists(folder)}
 
+    def newer(self) -> set[Path]:
+        """The folders with what an undo has overwritten of the host's."""
+        places = {self.folder / KEPT, layers.place() / "undo" / self.id}
+        with suppress(ChangesError):
+            places |= {Path(kept) for kept in self.summary().stores}
+        found = {place.with_name(place.name + NEWER) for place in places}
+        return {folder for folder in found if os.path.lexists(folder)}
+
     def store_for(self, device: int) -> Path:
         """The folder to keep a target's things in, on its own file system if there is one."""
         own = self.folder / KEPT
@@ -203,18 +287,20 @@ class Journal:
 
 
 def create(layer_id: str | None) -> Journal:
-    """A new, empty journal for changes of this layer. Needs the lock."""
+    """A new, empty journal for changes of this layer. Needs the locks of its targets."""
     name = layer_id or _NO_LAYER
     if not _LAYER_ID.fullmatch(name):
         raise ChangesError(f"{name!r} cannot be the id of a layer", kind=Kind.INVALID)
-    number = max((journal.number for journal in of_layer(name)), default=0) + 1
-    id = f"{name}.{number}"
-    return Journal(id, places.state_folder("journals", id))
+    while True:
+        number = max((journal.number for journal in of_layer(name)), default=0) + 1
+        id = f"{name}.{number}"
+        with suppress(FileExistsError):  # another podbot took that number just now
+            return Journal(id, places.new_folder("journals", id))
 
 
 def new_token(journal: Journal) -> str:
     """The part of temporary names that nobody can foresee."""
-    return f"{journal.id}-{secrets.token_hex(4)}"
+    return f"{journal.id}-{os.urandom(4).hex()}"
 
 
 def shelf_for(moves: Sequence[Move]) -> int:
@@ -242,81 +328,41 @@ def found() -> list[Journal]:
     return sorted(journals, key=lambda journal: (journal.layer_id, journal.number))
 
 
+def named(id: str) -> Journal | None:
+    """The journal of this id, None if there is none."""
+    folder = _folder() / id
+    known = _ID.fullmatch(id) and folder.is_dir() and not folder.is_symlink()
+    return Journal(id, folder) if known else None
+
+
 def of_layer(layer_id: str) -> list[Journal]:
     """The journals of one layer, oldest first."""
     return [journal for journal in found() if journal.layer_id == layer_id]
 
 
-@contextmanager
-def locked(wait: float | None = None) -> Iterator[bool]:
-    """Hold the right to write into targets: one at a time for each user.
+def unfinished() -> list[Journal]:
+    """Those that are half done, by a living podbot or a dead one."""
+    return [Journal(name, _folder() / name) for name in places.unfinished() if _ID.fullmatch(name)]
 
-    With a ``wait`` of 0 this gives whether it was free. Else raises `ChangesError` (kind
-    ``in_use``) when it does not become free in time (`LOCK_WAIT` by default).
-    """
+
+@contextmanager
+def books() -> Iterator[None]:
+    """Hold for a moment what all applications share: nobody else writes into it meanwhile."""
     path = places.state_folder("journals") / "lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        limit = LOCK_WAIT if wait is None else wait
-        held = _lock(fd, time.monotonic() + limit)
-        if not held and limit > 0:
-            raise ChangesError(
-                "another podbot is applying or undoing changes",
-                kind=Kind.IN_USE,
-                remedy="wait until it is done, and try again",
-            )
-        yield held
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(fd)
 
 
-def _lock(fd: int, deadline: float) -> bool:
-    pause = 0.005
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(pause)
-            pause = min(pause * 2, 0.1)
-        else:
-            return True
-
-
-# What podbot itself touched
-
-
-def note_touched(pairs: Iterable[tuple[Identity, Identity]], own: Journal) -> None:
-    """Note that things were moved away and back: who remembers the first means the second.
-
-    Undoing one application gives things of an earlier one another ctime, and that one must still
-    be undoable.
-    """
-    if any(each.id != own.id and each.is_active for each in found()):
-        # A list of numbers looks the same in JSON.
-        lines = [f"{[*before, *after]}\n" for before, after in pairs if before != after]
-        step("note what was touched")
-        with open(own.folder.parent / TOUCHED, "a", encoding="ascii") as file:
-            file.writelines(lines)
-
-
-def touched() -> dict[Identity, Identity]:
-    """What became of things that podbot moved away and back."""
-    known: dict[Identity, Identity] = {}
-    with suppress(FileNotFoundError), open(_folder() / TOUCHED, encoding="ascii") as lines:
-        for line in lines:
-            with suppress(ValueError):  # a line that a crash cut short
-                one, two, three, *after = json.loads(line)
-                known[(one, two, three)] = (after[0], after[1], after[2])
-    return known
-
-
-def forget_touched() -> None:
-    """Nobody needs to know any more once nothing is left to undo."""
-    if not any(each.is_active for each in found()):
-        with suppress(FileNotFoundError):
-            os.unlink(_folder() / TOUCHED)
+def settle() -> None:
+    """Have whoever looks at a target next find that nothing is half done, where that is so."""
+    if places.unfinished():
+        with suppress(OSError), books():
+            for own in unfinished():
+                own.settle()
 
 
 def _folder() -> Path:

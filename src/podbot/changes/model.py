@@ -7,7 +7,6 @@ folder (the old side) and from the layer (the new side). Nothing here decides or
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,11 @@ from enum import StrEnum
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from podbot.frozen import dataclass, field
+from podbot.sandbox import extents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from podbot.changes.three_way import Merged, Overlap
 
 
 class FileType(StrEnum):
@@ -129,10 +133,15 @@ class State:
 
         Contents are not compared; the times of folders do not count, as every entry moves them.
         """
+        return self.is_dressed_as(other) and (
+            self.type is FileType.FOLDER or self.mtime_ns == other.mtime_ns
+        )
+
+    def is_dressed_as(self, other: State) -> bool:
+        """Whether type, mode, owner, link and attributes are equal; times do not count."""
         return (
             (self.type, self.mode, self.uid, self.gid, self.link, self.rdev, self.xattrs)
             == (other.type, other.mode, other.uid, other.gid, other.link, other.rdev, other.xattrs)
-            and (self.type is FileType.FOLDER or self.mtime_ns == other.mtime_ns)
         )  # fmt: skip
 
 
@@ -202,6 +211,34 @@ class OldFacts:
     link: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A change whose path other runs' changes came to after its run began.
+
+    ``runs`` are theirs, by layer, the latest last; ``host`` is what they left, ``run`` what this
+    one left, and ``base`` what was there before (None: nothing). ``merged`` is what both versions
+    give together, with the attributes of ``new``. ``problem`` says why that cannot be told.
+    """
+
+    runs: tuple[str, ...]
+    host: State | None
+    run: State | None
+    base: State | None = None
+    merged: Merged | None = None
+    new: State | None = None
+    problem: str | None = None
+
+    @property
+    def overlaps(self) -> tuple[Overlap, ...]:
+        """Lines that are to be decided on."""
+        return self.merged.overlaps if self.merged is not None else ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the change is the merge of both versions."""
+        return self.merged is not None and not self.overlaps
+
+
 class Contents(Protocol):
     """Where the bytes of the two sides come from."""
 
@@ -236,6 +273,8 @@ class ChangeSet:
     the sandbox changed and the host has removed since; ``known`` is what podbot itself left at a
     host path when it applied from the same layer; ``olds`` is what was there when the changes were
     made, for those that came from elsewhere and have no start.
+
+    ``merges`` are, by absolute path, the changes that met what other runs applied: see `merging`.
     """
 
     targets: tuple[str, ...]
@@ -247,8 +286,8 @@ class ChangeSet:
     folder_times: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     lost: frozenset[str] = frozenset()
-    known: Mapping[str, Identity | None] = field(default_factory=dict)
     olds: Mapping[str, OldFacts | None] | None = None
+    merges: Mapping[str, Merge] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
@@ -264,10 +303,12 @@ class ChangeSet:
         state = change.old if old else change.new
         if state is None or state.type is not FileType.FILE:
             return None
+        import hashlib  # much to load, and seldom needed
+
         digest = hashlib.sha256()
         with self._open(change, old) as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
+            for piece in extents.pieces(file):
+                digest.update(piece)
         return digest.hexdigest()
 
     def is_binary(self, change: Change) -> bool:
@@ -283,5 +324,4 @@ class ChangeSet:
         return self.contents.open_old(change) if old else self.contents.open_new(change)
 
 
-CHUNK = 1 << 20
 BINARY_CHECK = 8000

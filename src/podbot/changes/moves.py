@@ -6,15 +6,14 @@ move can be taken back from the plan and the file system alone. Nothing here rea
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from podbot.changes.model import FileType, State
-from podbot.frozen import dataclass
+from podbot.frozen import dataclass, replace
 
 Data = list[Any]
 """A state as JSON holds it."""
@@ -29,7 +28,7 @@ class Move:
     ``was`` is what the host has, ``new`` what it gets; one of them may be None. ``link_to`` is a
     path in the same target to make it a hard link to. ``in_place`` changes attributes only.
     ``settled`` says that the host had not touched it meanwhile, so that what podbot leaves there
-    is no drift either.
+    is no drift either. ``part_of`` is the path that a file was moved to which goes from here.
     """
 
     number: int
@@ -40,6 +39,7 @@ class Move:
     link_to: str | None = None
     in_place: bool = False
     settled: bool = True
+    part_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,8 @@ class Place:
 class Plan:
     """All that one application does. ``token`` makes its temporary names its own.
 
-    ``shelf`` says how many things one folder of the store keeps: 0 for all of them.
+    ``shelf`` says how many things one folder of the store keeps: 0 for all of them. ``roots`` are
+    device and inode of each place: a disk may have another number after the next start.
     """
 
     token: str
@@ -80,6 +81,7 @@ class Plan:
     moves: tuple[Move, ...]
     folders: tuple[Folder, ...]
     shelf: int = 0
+    roots: tuple[tuple[int, int], ...] = ()
 
     def where(self, entry: Move | Folder) -> str:
         """The absolute host path."""
@@ -99,6 +101,15 @@ class Plan:
         entries += [note for note in self.folders if note.was and note.new]
         return tuple(self.where(entry) for entry in entries)
 
+    def on(self, devices: Mapping[int, int]) -> Plan:
+        """The same with other numbers for some devices."""
+        return replace(
+            self,
+            moves=tuple(replace(move, was=moved_to(devices, move.was)) for move in self.moves),
+            folders=tuple(replace(note, was=moved_to(devices, note.was)) for note in self.folders),
+            roots=tuple((devices.get(device, device), inode) for device, inode in self.roots),
+        )
+
     def lines(self) -> Iterator[str]:
         """The plan as lines of JSON; the last one says that it is whole."""
         yield json.dumps(
@@ -110,13 +121,15 @@ class Plan:
                 "paths": len(self.moves) + sum(1 for note in self.folders if note.was and note.new),
                 "places": [[place.path, place.kept] for place in self.places],
                 "shelf": self.shelf,
+                "roots": self.roots,
             }
         )
         for move in self.moves:
             link_to = "null" if move.link_to is None else _quoted(move.link_to)
             yield (
                 f'["m", {move.number}, {move.target}, {_quoted(move.path)}, {as_json(move.was)}, '
-                f"{as_json(move.new)}, {link_to}, {_WORDS[move.in_place]}, {_WORDS[move.settled]}]"
+                f"{as_json(move.new)}, {link_to}, {_WORDS[move.in_place]}, {_WORDS[move.settled]}"
+                + ("]" if move.part_of is None else f", {_quoted(move.part_of)}]")
             )
         for note in self.folders:
             yield (
@@ -146,6 +159,7 @@ class Plan:
                 return cls(
                     head["token"], head["layer"], head["created"], places,
                     tuple(moves), tuple(folders), head.get("shelf", 0),
+                    tuple((device, inode) for device, inode in head.get("roots", ())),
                 )  # fmt: skip
         raise ValueError("the journal is cut short")
 
@@ -154,6 +168,13 @@ def _entries(lines: Iterator[str]) -> Iterator[Data]:
     """What lines say, many at a time: parsing them one by one takes twice as long."""
     while batch := list(islice(lines, 1000)):
         yield from json.loads(f"[{','.join(batch)}]")
+
+
+def moved_to(devices: Mapping[int, int], state: State | None) -> State | None:
+    """A state with another number for its device, if that has one."""
+    if state is None or state.device not in devices:
+        return state
+    return replace(state, device=devices[state.device])
 
 
 def as_json(state: State | None) -> str:
@@ -170,7 +191,9 @@ def as_json(state: State | None) -> str:
 
 
 def _xattrs_as_json(state: State) -> str:
-    coded = ((name, base64.b64encode(value).decode("ascii")) for name, value in state.xattrs)
+    from base64 import b64encode
+
+    coded = ((name, b64encode(value).decode("ascii")) for name, value in state.xattrs)
     return json.dumps(list(coded))
 
 
@@ -180,5 +203,7 @@ def of_data(data: Data | None) -> State | None:
         return None
     type, *rest, xattrs = data
     if xattrs:
-        rest.append(tuple((name, base64.b64decode(value)) for name, value in xattrs))
+        from base64 import b64decode
+
+        rest.append(tuple((name, b64decode(value)) for name, value in xattrs))
     return State(_TYPES[type], *rest)

@@ -18,6 +18,10 @@ Place = tuple[str, str]
 """A target and a path in it."""
 
 USUAL_FOLDERS = (0o755, 0o775)
+LONGEST_NAME = 245
+"""Bytes of a name to which git can still add something: ``~`` and a number."""
+_TOO_LONG = "has too long a name for git to put it in the place of a folder"
+_SEEN = (FileType.FILE, FileType.LINK, FileType.FOLDER)
 
 
 def not_in_patch(changes: ChangeSet) -> list[str]:
@@ -29,7 +33,7 @@ def not_in_patch(changes: ChangeSet) -> list[str]:
     for change in changes:
         place = (change.target, change.path)
         if change in in_the_way:
-            what = ["cannot take the place of a folder that holds what git does not see"]
+            what = [in_the_way[change]]
         elif refusal := _refusal(change):
             what = [refusal]
         elif change.type in (FileType.FILE, FileType.LINK):
@@ -47,8 +51,50 @@ def not_in_patch(changes: ChangeSet) -> list[str]:
     return lost
 
 
-def blocked(changes: Sequence[Change]) -> set[Change]:
-    """What would take the place of a folder that git cannot empty, and would fail to apply."""
+def blocked(changes: Sequence[Change]) -> dict[Change, str]:
+    """What would make the whole patch fail, with the reason: something that git does not see, and
+    so does not take away, stands where it or a folder above it would be."""
+    return {
+        **{change: _TOO_LONG for change in changes if _is_too_long(change)},
+        **_in_place_of_unseen(changes),
+        **_in_place_of_stuck_folders(changes),
+    }
+
+
+def _is_too_long(change: Change) -> bool:
+    """Whether git, which writes beside what is in the way and renames, has no name for that."""
+    return (
+        change.old is not None
+        and change.old.type is FileType.FOLDER
+        and headers.git_mode(change.new) is not None
+        and len(os.fsencode(change.path.rpartition("/")[2])) > LONGEST_NAME
+    )
+
+
+def _in_place_of_unseen(changes: Sequence[Change]) -> dict[Change, str]:
+    """What comes in the place of a FIFO, socket or device, or below it."""
+    unseen = {
+        (change.target, change.path): states.WORDS[change.old.type]
+        for change in changes
+        if change.old is not None and change.old.type not in _SEEN and change.new is not None
+    }
+    found: dict[Change, str] = {}
+    for change in changes if unseen else ():
+        if change.new is None:
+            continue
+        for above in (change.path, *_above(change.path)):
+            if word := unseen.get((change.target, above)):
+                found[change] = f"cannot take the place of a {word}, which git does not see"
+    return found
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _in_place_of_stuck_folders(changes: Sequence[Change]) -> dict[Change, str]:
+    """What takes the place of a folder that git cannot empty."""
     replaced = {
         (change.target, change.path): change
         for change in changes
@@ -57,7 +103,7 @@ def blocked(changes: Sequence[Change]) -> set[Change]:
         and headers.git_mode(change.new) is not None
     }
     if not replaced:
-        return set()
+        return {}
     emptied = _folders_above(_carried(changes, old=True))
     stuck = [
         (change.target, change.path)
@@ -65,7 +111,7 @@ def blocked(changes: Sequence[Change]) -> set[Change]:
         if change.old is not None
         and (
             _refusal(change) is not None
-            or (change.old.type not in (FileType.FILE, FileType.LINK, FileType.FOLDER))
+            or change.old.type not in _SEEN
             or (
                 change.old.type is FileType.FOLDER
                 and (change.target, change.path) not in emptied
@@ -73,7 +119,8 @@ def blocked(changes: Sequence[Change]) -> set[Change]:
             )
         )
     ]
-    return {replaced[place] for place in _folders_above(stuck) if place in replaced}
+    reason = "cannot take the place of a folder that holds what git does not see"
+    return {replaced[place]: reason for place in _folders_above(stuck) if place in replaced}
 
 
 def _carried(changes: Iterable[Change], old: bool) -> Iterator[Place]:

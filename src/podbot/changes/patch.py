@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import BinaryIO
 
 from podbot.changes import binary, headers, sides
@@ -22,6 +21,7 @@ from podbot.changes.omissions import blocked, not_in_patch
 from podbot.changes.sides import Side
 from podbot.changes.text import shown_name
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import replace
 
 __all__ = ["not_in_patch", "patch"]
 

@@ -16,7 +16,9 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from podbot.changes.model import TYPES, FileType, State
-from podbot.changes.tree import is_kept_xattr
+from podbot.changes.tree import Place, is_kept_xattr
+from podbot.frozen import replace
+from podbot.sandbox import extents
 from podbot.sandbox.overlay import kernel
 
 SMALL = 256 * 1024
@@ -57,9 +59,9 @@ def handle(folder: int, name: str) -> Iterator[int]:
         os.close(fd)
 
 
-def by_handle(fd: int) -> str:
+def by_handle(fd: int) -> Place:
     """A path to what a handle holds, for calls that take no handles."""
-    return f"/proc/self/fd/{fd}"
+    return Place(fd)
 
 
 # Names
@@ -155,11 +157,18 @@ def remove(folder: int, name: str) -> None:
 
 
 def make_file(
-    to: Named, want: State, source: BinaryIO | int, seen: State | None = None, bare: bool = False
+    to: Named,
+    want: State,
+    source: BinaryIO | int,
+    seen: State | None = None,
+    *,
+    bare: bool = False,
+    durable: bool = False,
 ) -> os.stat_result:
     """A new file with the bytes of an open one; ``seen`` is what that must be.
 
-    ``bare`` says that new files here have no attributes by themselves. Gives what `stat` said.
+    ``bare`` says that new files here have no attributes by themselves, ``durable`` to wait until
+    it is on the disk. Gives what `stat` said.
     """
     # Attributes can only be set on a file its owner may write.
     mode = 0o600 if want.xattrs else want.mode & 0o777
@@ -168,20 +177,22 @@ def make_file(
         _copy(source, fd, want.size, seen)
         facts = os.fstat(fd)
         dress(fd, facts, want, bare)
+        if durable:
+            os.fsync(fd)
     finally:
         os.close(fd)
     return facts
 
 
 def make_other(to: Named, want: State) -> None:
-    """A new link, FIFO, socket or folder; a folder keeps 0700 until it is dressed."""
+    """A new link, FIFO, socket or folder; a folder is its owner's alone until it is dressed."""
     folder, name = to
     if want.type is FileType.LINK:
         os.symlink(want.link or "", name, dir_fd=folder)
         dress_link(folder, name, want)
         return
     if want.type is FileType.FOLDER:
-        os.mkdir(name, 0o700, dir_fd=folder)
+        make_folder(to, want)
         return
     if want.type is FileType.FIFO:
         os.mkfifo(name, 0o600, dir_fd=folder)
@@ -193,8 +204,39 @@ def make_other(to: Named, want: State) -> None:
         dress(by_handle(fd), os.fstat(fd), want)
 
 
-def copy(thing: Named, to: Named) -> None:
-    """A copy of anything but a folder, with all that is kept of it."""
+def make_folder(to: Named, want: State) -> None:
+    """A new folder that its owner may write into, whatever the umask and the folder above say.
+
+    Nobody else may, until it is dressed (see `is_unfinished`); with one exception: who is not in
+    the group that a setgid folder hands down loses that bit with every change of mode, so that a
+    folder that should have it gets its mode at once.
+    """
+    folder, name = to
+    mode = 0o700
+    if want.mode & stat.S_ISGID and os.geteuid() != 0:
+        above = os.fstat(folder)
+        if above.st_mode & stat.S_ISGID and above.st_gid not in (os.getegid(), *os.getgroups()):
+            mode |= want.mode & 0o777
+    os.mkdir(name, mode, dir_fd=folder)
+    with handle(folder, name) as fd:
+        have = os.fstat(fd).st_mode & 0o7777
+        if have & 0o700 != 0o700:
+            os.chmod(by_handle(fd), have | 0o700)
+
+
+def is_unfinished(mode: int, want: State) -> bool:
+    """Whether a folder may have this mode because it was made and is not dressed yet.
+
+    What it is made in may hand setgid down, and take rights away by its access list.
+    """
+    return mode & ~(want.mode | stat.S_ISGID | 0o700) == 0 and mode & 0o700 == 0o700
+
+
+def copy(thing: Named, to: Named, durable: bool = False, mode: int | None = None) -> None:
+    """A copy of anything but a folder, with all that is kept of it; ``durable`` as for a file.
+
+    ``mode`` is what the copy shall have, if not what the thing has now.
+    """
     folder, name = thing
     with handle(folder, name) as fd:
         facts = os.fstat(fd)
@@ -203,15 +245,31 @@ def copy(thing: Named, to: Named) -> None:
             link = os.readlink(name, dir_fd=folder)
         want = State.of(facts, link, () if link is not None else xattrs(by_handle(fd)))
     if want.type is FileType.FILE:
-        source = os.fdopen(os.open(name, _READ, dir_fd=folder), "rb", buffering=0)
-        with source:
-            make_file(to, want, source)
+        want = want if mode is None else replace(want, mode=mode)
+        with os.fdopen(_readable(folder, name, facts), "rb", buffering=0) as source:
+            make_file(to, want, source, durable=durable)
     elif want.type is FileType.DEVICE:
         os.mknod(to[1], facts.st_mode, facts.st_rdev, dir_fd=to[0])
         with handle(*to) as fd:
             dress(by_handle(fd), os.fstat(fd), want)
     else:
         make_other(to, want)
+
+
+def _readable(folder: int, name: str, facts: os.stat_result) -> int:
+    """An open file; one closed to us, its owner, is opened for a moment to get hold of it."""
+    try:
+        return os.open(name, _READ, dir_fd=folder)
+    except PermissionError:
+        if facts.st_uid != os.geteuid():
+            raise
+    with handle(folder, name) as fd:
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        os.chmod(by_handle(fd), mode | stat.S_IRUSR)
+        try:
+            return os.open(by_handle(fd), _READ & ~os.O_NOFOLLOW)
+        finally:
+            os.chmod(by_handle(fd), mode)
 
 
 # Attributes
@@ -375,19 +433,10 @@ def _copy_large(fd: int, to: int, size: int) -> None:
         if os.fstat(to).st_size != size:
             raise SourceChangedError
         return
-    start = 0
-    while start < size:
-        try:
-            start = os.lseek(fd, start, os.SEEK_DATA)
-            end = min(os.lseek(fd, start, os.SEEK_HOLE), size)
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # only a hole is left
-                raise
-            break
+    for start, end in extents.data(fd, size):
         os.lseek(fd, start, os.SEEK_SET)
         os.lseek(to, start, os.SEEK_SET)
         _copy_range(fd, to, end - start)
-        start = end
     os.ftruncate(to, size)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
 from podbot.changes.hidden import Hidden
+from podbot.changes.ledger import Ledger
 from podbot.changes.model import (
     FILE,
     FOLDER,
@@ -27,9 +27,10 @@ from podbot.changes.model import (
     State,
 )
 from podbot.changes.moves import Folder, Move
-from podbot.changes.sides import same_contents
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass, field, replace
+from podbot.sandbox import extents
 
 Key = tuple[str, str]
 """A target and a path in it."""
@@ -152,6 +153,7 @@ class _Target:
         self._request, self._index, self._tree = request, index, tree
         self._target = tree.path
         self._hidden = Hidden(request.changes.hidden)
+        self._ledger = Ledger(tree.path)
         self._unchanged = request.unchanged.get(tree.path, {})
         self.skipped: list[tuple[Change, str]] = []
         self.conflicts: list[tuple[Change, str]] = []
@@ -330,7 +332,14 @@ class _Target:
         for path in sorted(self._going, key=_from_outermost, reverse=True):
             change, was = self._going[path]
             settled = (change.target, change.path) not in self._request.drifted
-            yield change, Move(next(numbers), self._index, path, was, None, settled=settled)
+            part_of = change.path if change.path != path else None
+            yield (
+                change,
+                Move(
+                    next(numbers), self._index, path, was, None,
+                    settled=settled, part_of=part_of,
+                ),
+            )  # fmt: skip
         for placing in chain(*later):
             yield self._move(next(numbers), placing, placing.link_to)
 
@@ -360,7 +369,7 @@ class _Target:
                 self._tree.open(source) as ours,
                 self._request.changes.contents.open_new(placing.change) as theirs,
             ):
-                same = same_contents(ours, theirs)
+                same = extents.same(ours, theirs)
         except OSError:
             return False
         if same:
@@ -403,7 +412,7 @@ class _Target:
             was is None
             or was.ctime_ns <= changes.since_ns
             or was.ctime_ns == was.mtime_ns
-            or changes.known.get(where) == was.identity
+            or self._ledger.explains(where, was.identity, changes.since_ns, changes.layer_id)
         )
 
     def _touched(self) -> set[str]:

@@ -11,12 +11,13 @@ import json
 import os
 import re
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
 from podbot.config.places import state_folder, state_place
 from podbot.errors import ChangesError, Kind
-from podbot.frozen import dataclass
+from podbot.frozen import dataclass, replace
 from podbot.sandbox.overlay import layers
 from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.values import Guarantee
@@ -30,6 +31,8 @@ MAX_RECORD = 4 << 20
 MAX_COMMAND = 64 << 10
 """Characters of a command that are kept."""
 MAX_NAME = 64
+SHORTEST = 6
+"""Characters of an id's last part that are shown, if they tell it from all others."""
 MAX_CANDIDATES = 8
 """How many ids an error names."""
 
@@ -91,11 +94,24 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A run with what is left of it: its record, its layer, or both."""
+    """A run with what is left of it: its record, its layer, or both.
+
+    ``word`` is what `entries` found to tell it from all others: its name, or enough of its id.
+    """
 
     id: str
     record: Record | None
     layer: Layer | None
+    word: str | None = None
+
+    @property
+    def called(self) -> str:
+        """What to call it for a person: its name, else enough of its id."""
+        return self.word or self.id
+
+    def is_about(self, folder: str) -> bool:
+        """Whether it works on a folder, or on one that the folder lies in."""
+        return any(f"{folder}/".startswith(f"{target.rstrip('/')}/") for target in self.targets)
 
     @property
     def live(self) -> bool:
@@ -114,6 +130,15 @@ class Entry:
         if self.record is None:
             return "kept"
         return "broken off" if self.record.ended is None else "ended"
+
+    @property
+    def lost(self) -> bool:
+        """Whether it had changes when it ended, and its layer went without being discarded.
+
+        Of a run without changes no end is written, and who discards a run removes its record.
+        """
+        record = self.record if self.layer is None else None
+        return record is not None and record.ended is not None and record.error is None
 
     @property
     def started(self) -> float:
@@ -338,7 +363,27 @@ def entries() -> list[Entry]:
             record = read(id)
             if record is not None:  # else nothing is left that anyone could use
                 found[id] = Entry(id, record, None)
-    return sorted(found.values(), key=lambda entry: (entry.started, entry.id), reverse=True)
+    listed = sorted(found.values(), key=lambda entry: (entry.started, entry.id), reverse=True)
+    return _with_words(listed)
+
+
+def _with_words(found: list[Entry]) -> list[Entry]:
+    """Each with the shortest word that `find` takes for it alone, as far as one looks."""
+    starts = Counter(entry.id.rpartition("-")[2][:SHORTEST] for entry in found)
+    dates = {entry.id[:SHORTEST] for entry in found}
+    names = Counter(entry.name for entry in found)
+    result = []
+    for entry in found:
+        last = entry.id.rpartition("-")[2]
+        start = last[:SHORTEST]
+        if entry.name is not None and names[entry.name] == 1:
+            word = entry.name
+        elif starts[start] == 1 and start not in dates and start not in names:
+            word = start
+        else:
+            word = entry.id
+        result.append(replace(entry, word=word))
+    return result
 
 
 def _recorded() -> list[str]:
@@ -353,19 +398,16 @@ def _recorded() -> list[str]:
     return [id for id in ids if is_id(id)]
 
 
-def find(word: str) -> Entry:
+def find(word: str, here: str | None = None) -> Entry:
     """The run a person means: an id, the start of one or of its last part, a name, or ``last``.
 
-    ``last`` is the latest run that still has a layer, else the latest. Raises kinds
-    ``unknown_id`` and ``ambiguous_id``.
+    ``last`` is the latest run that still has a layer, else the latest; with ``here`` (a folder)
+    only of those whose target is that folder or one around it. Raises kinds ``unknown_id`` and
+    ``ambiguous_id``.
     """
     found = entries()
     if word == LAST:
-        if not found:
-            raise ChangesError(
-                "there is no run yet", kind=Kind.UNKNOWN_ID, remedy="podbot run -- COMMAND"
-            )
-        return next((entry for entry in found if entry.layer is not None), found[0])
+        return _last(found, here)
     exact = [entry for entry in found if word in (entry.id, entry.name)]
     candidates = exact or [entry for entry in found if word and _starts(entry.id, word)]
     if not candidates:
@@ -377,6 +419,31 @@ def find(word: str) -> Entry:
             remedy="give more of the id",
         )
     return candidates[0]
+
+
+def _last(found: list[Entry], here: str | None) -> Entry:
+    near = found if here is None else [entry for entry in found if entry.is_about(here)]
+    if not found:
+        raise ChangesError(
+            "there is no run yet", kind=Kind.UNKNOWN_ID, remedy="podbot run -- COMMAND"
+        )
+    if not near:
+        latest = found[0]
+        raise ChangesError(
+            f"no run worked on this folder; the latest elsewhere is {latest.called}"
+            f" over {', '.join(latest.targets)}",
+            kind=Kind.UNKNOWN_ID,
+            remedy=f"name it: {latest.called}; `podbot changes list --all` lists all",
+        )
+    return next((entry for entry in near if entry.layer is not None), near[0])
+
+
+def here() -> str | None:
+    """The folder that `last` is about for a person: the current one, if there is one."""
+    try:
+        return os.path.realpath(os.getcwd())
+    except OSError:
+        return None  # it was removed: then every run counts
 
 
 def _starts(id: str, word: str) -> bool:
@@ -395,7 +462,7 @@ def _unknown(word: str) -> ChangesError:
     return ChangesError(
         f"there is no run {word!r}",
         kind=Kind.UNKNOWN_ID,
-        remedy="`podbot changes list` names those there are; `last` is the latest",
+        remedy="`podbot changes list --all` names those there are; `last` is the latest here",
     )
 
 
@@ -416,10 +483,12 @@ def check_name(name: str) -> None:
         raise ChangesError(
             f"{name!r} cannot name a run: {reason}", kind=Kind.INVALID, remedy="choose another"
         )
-    other = next((entry for entry in entries() if entry.name == name), None)
-    if other is not None:
+    if any(entry.name == name for entry in entries()):
+        import shlex
+
+        word = shlex.quote(name)
         raise ChangesError(
-            f"run {other.id} is already called {name!r}",
+            f"another run is called {name!r} already",
             kind=Kind.EXISTS,
-            remedy=f"choose another, or be done with it: podbot changes discard {name}",
+            remedy=f"choose another, or be done with it: podbot changes discard {word}",
         )

@@ -1,42 +1,50 @@
 """Healing what an interrupted apply or undo left behind: the host gets back what it had.
 
 An application that did not come to its end is taken back, an undo that did not is completed. What
-the user changed since is left alone and told. Runs before every apply and undo; whoever lists
-changes may run it, too.
+the user changed since is left alone and told. Runs before every apply and undo, and before anyone
+looks at a target (see `gate`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from types import MappingProxyType
+from itertools import zip_longest
 
-from podbot.changes import drift, journal, placing
+from podbot.changes import asides, journal, locks, placing, remembering
 from podbot.changes.backward import Applied, Outcome, take_back
 from podbot.changes.forward import LOOK, Result, open_up
 from podbot.changes.journal import Journal
-from podbot.changes.model import FILE, FOLDER, Identity, State
-from podbot.changes.moves import Folder, Move, Plan, as_json, of_data
+from podbot.changes.ledger import Ledger
+from podbot.changes.model import FOLDER, State
+from podbot.changes.moves import Move, Plan, as_json, moved_to, of_data
+from podbot.changes.parts import Part, only
+from podbot.changes.remembering import Entry, now_at
 from podbot.changes.site import Site
 from podbot.changes.text import listed, shown_name
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass, replace
 from podbot.sandbox.overlay import layers
-
-Entry = Move | Folder
 
 _TRY_AGAIN = "put it right; it is tried again by the next command on changes, or `podbot gc`"
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was healed, as lines; and what could not be, by the journal's id."""
+    """What was healed, as lines; and what could not be, by the journal's id.
+
+    ``busy``: something was left alone, as a living podbot is at work there. ``healed`` are the
+    journals that were brought to an end.
+    """
 
     told: tuple[str, ...] = ()
     failed: tuple[tuple[str, ChangesError], ...] = ()
+    busy: bool = False
+    healed: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -45,37 +53,95 @@ class Recovered:
 
 
 def recover() -> list[str]:
-    """Heal what was interrupted, unless a living podbot is at work; says what was done."""
+    """Heal what was interrupted, but for what living podbots are at work on; says what was done."""
     return put_right().lines
 
 
-def put_right() -> Recovered:
-    """The same, and tells apart what was healed and what could not be."""
-    if not journal.found():
-        return Recovered()
-    with journal.locked(wait=0) as held:
-        return _put_right() if held else Recovered()
+def put_right(wait: float | None = 0, over: Collection[str] | None = None) -> Recovered:
+    """The same, and tells apart what was healed and what could not be.
 
-
-def heal() -> list[str]:
-    """The same as `recover` for whoever holds the lock."""
-    return _put_right().lines
-
-
-def _put_right() -> Recovered:
-    told: list[str] = []
-    failed: list[tuple[str, ChangesError]] = []
+    ``over`` means only what concerns these targets. With a ``wait`` for whoever is at work on its
+    targets this raises as `locks.held` does.
+    """
+    found = Recovered()
     for each in journal.found():
-        if each.planned and not _is_over(each) and each.marked(journal.UNDONE):
+        if not _needs_care(each) or not (over is None or each.concerns(over)):
             continue
-        try:
-            if not each.planned or _is_over(each):
-                each.remove()
-            else:
-                told += _healed(each)
-        except (ChangesError, OSError) as error:
-            failed.append((each.id, _unhealed(each, error)))
-    return Recovered(tuple(told), tuple(failed))
+        with _alone(each, wait) as alone:
+            if not alone:
+                found = replace(found, busy=True)
+            elif each.folder.exists() and _needs_care(each):
+                found = _put_right(each, found)
+    journal.settle()
+    return found
+
+
+def _put_right(own: Journal, found: Recovered) -> Recovered:
+    try:
+        if not own.planned or _is_over(own):
+            own.remove()
+            return found
+        told = _healed(own)
+    except (ChangesError, OSError) as error:
+        return replace(found, failed=(*found.failed, (own.id, _unhealed(own, error))))
+    return replace(found, told=(*found.told, *told), healed=(*found.healed, own.id))
+
+
+@contextmanager
+def at_work(targets: Collection[str], doing: str, run: str | None) -> Iterator[Recovered]:
+    """Hold these targets, with nothing half done on them but what cannot be healed.
+
+    Raises `ChangesError` (kind ``in_use``) where another podbot does not come to its end.
+    """
+    before = put_right()
+    while True:
+        with locks.held(targets, doing, run):
+            failed = {id for id, _ in before.failed}
+            left = [
+                each
+                for each in journal.found()
+                if each.is_unfinished and each.id not in failed and each.concerns(targets)
+            ]
+            if not left:
+                try:
+                    yield before
+                finally:
+                    journal.settle()
+                return
+        # Someone died just now, or is at work on another target of what is half done on ours. Never
+        # wait for that with our own in hand: they might be waiting for us.
+        more = put_right(None, targets)
+        before = Recovered(
+            (*before.told, *more.told),
+            (*before.failed, *more.failed),
+            healed=(*before.healed, *more.healed),
+        )
+
+
+@contextmanager
+def _alone(own: Journal, wait: float | None) -> Iterator[bool]:
+    """Hold the targets of a journal; one without a plan is its maker's, as long as that lives."""
+    targets = _targets(own)
+    if targets is None:
+        yield not locks.is_anyone_at_work() and not own.planned
+        return
+    with locks.held(targets, "healing", own.layer_id, wait) as held:
+        yield held
+
+
+def _targets(own: Journal) -> tuple[str, ...] | None:
+    """Where it may have written; None if nowhere yet. What nobody can tell any more is nothing."""
+    if not own.planned:
+        return None
+    try:
+        return own.summary().targets
+    except ChangesError:
+        return ()
+
+
+def _needs_care(own: Journal) -> bool:
+    """Whether it was left half done, or nobody can want it any more."""
+    return not own.planned or own.is_unfinished or _is_over(own)
 
 
 def _unhealed(own: Journal, error: ChangesError | OSError) -> ChangesError:
@@ -94,16 +160,13 @@ def _unhealed(own: Journal, error: ChangesError | OSError) -> ChangesError:
 
 def _is_over(own: Journal) -> bool:
     """Whether nobody can want it any more: undone, and its changes are gone."""
-    return own.marked(journal.UNDONE) and layers.get(own.layer_id) is None
+    return own.is_undone and layers.get(own.layer_id) is None and not own.newer()
 
 
 def _healed(own: Journal) -> list[str]:
     undoing, done = own.marked(journal.UNDOING), own.marked(journal.DONE)
-    waiting = own.marked(journal.LEFTOVER) or own.marked(journal.OPENED)
-    if done and not undoing and not waiting:
-        return []
-    plan = own.read()
-    with opened(plan) as site:
+    plan = plan_of(own)
+    with opened(undoing_part(own, plan) if undoing else plan) as site:
         if undoing:
             outcome = undo_on(own, site, result_of(own))
             what = "undoing changes was interrupted: it is done now"
@@ -111,7 +174,7 @@ def _healed(own: Journal) -> list[str]:
             result = result_of(own)
             _close_again(own, site, result)
             sweep(own, site, result)
-            remember_applied(site, result)
+            remembering.touched(own, site, result)
             return []
         else:
             outcome = roll_back(own, site)
@@ -128,14 +191,20 @@ def _healed(own: Journal) -> list[str]:
 
 @contextmanager
 def opened(plan: Plan) -> Iterator[Site]:
-    """The places of a plan; those that are not there any more count as such."""
+    """The places of a plan; those that are not there any more count as such.
+
+    That is so, too, for one where another folder is now, as when a disk is not mounted yet.
+    """
     with ExitStack() as stack:
         trees: list[Tree | None] = []
-        for place in plan.places:
+        for place, root in zip_longest(plan.places, plan.roots):
             try:
-                trees.append(stack.enter_context(Tree(place.path)))
+                tree = stack.enter_context(Tree(place.path))
             except OSError:
                 trees.append(None)
+                continue
+            is_same = root is None or os.fstat(tree.folder("")).st_ino == root[1]
+            trees.append(tree if is_same else None)
         yield stack.enter_context(Site(plan, trees))
 
 
@@ -143,7 +212,8 @@ def roll_back(own: Journal, site: Site) -> Outcome:
     """Take an application back that did not come to its end."""
     others = _linked(site)
     outcome = take_back(site)
-    _remember_back(own, site, others)
+    _settle(site, outcome)
+    remembering.taken_back(own, site, others, {})
     if outcome.left and not outcome.failed:
         own.mark(journal.UNDONE, {"left": outcome.left})
     elif not outcome.failed:
@@ -152,16 +222,60 @@ def roll_back(own: Journal, site: Site) -> Outcome:
 
 
 def undo_on(own: Journal, site: Site, result: Result) -> Outcome:
-    """Undo a whole application, or go on with it; the journal is marked as being undone."""
+    """Undo an application, or go on with it; the journal is marked as being undone.
+
+    The site is that of `undoing_part`: of all that is left of the plan, or of a part of that.
+    """
+    asides.put_aside(own, site)
     others = _linked(site)
     outcome = take_back(site, _applied(own, result))
-    _remember_back(own, site, others)
-    if not outcome.failed:
+    _settle(site, outcome)
+    remembering.taken_back(own, site, others, result.after)
+    part = Part.of(own.facts(journal.UNDOING))
+    if part is not None:
+        if not outcome.failed:
+            _note_taken(own, site, replace(part, moves=part.moves - outcome.left_moves))
+    elif not outcome.failed:
         own.mark(journal.UNDONE, {"left": outcome.left})
         if not outcome.left:
             own.drop_kept()
-        journal.forget_touched()
     return outcome
+
+
+def _settle(site: Site, outcome: Outcome) -> None:
+    """What is back must be on the disk before anything says so, or what it came from goes."""
+    try:
+        site.settle()
+    except OSError as error:
+        outcome.failed.append(f"waiting for the disk: {error.strerror or error}")
+
+
+def undoing_part(own: Journal, plan: Plan) -> Plan:
+    """What of an application is being undone: all that is left of it, or a part of that."""
+    part = Part.of(own.facts(journal.UNDOING))
+    return plan if part is None else only(plan, part)
+
+
+def _note_taken(own: Journal, site: Site, part: Part) -> None:
+    """A part was taken back: from now on the rest is what was applied."""
+    folders = _folders_taken(own)
+    for index, note in enumerate(site.plan.folders):
+        now = now_at(site, note) if note.was is not None else None
+        if now is not None and placing.type_of(now) is FOLDER:
+            with suppress(OSError):
+                folders[index] = site.tree(note).state(note.path)
+    before = Part.of(own.facts(journal.TAKEN))
+    taken = part if before is None else before | part
+    told = [[index, json.loads(as_json(state))] for index, state in folders.items()]
+    own.mark(journal.TAKEN, {**taken.data(), "folders": told})
+    own.unmark(journal.UNDOING)
+
+
+def _folders_taken(own: Journal) -> dict[int, State | None]:
+    """What folders of the plan are like since some of it was taken back."""
+    facts = own.facts(journal.TAKEN)
+    told = facts.get("folders", ()) if isinstance(facts, dict) else ()
+    return {index: of_data(state) for index, state in told}
 
 
 @contextmanager
@@ -187,7 +301,7 @@ def _close_again(own: Journal, site: Site, result: Result) -> None:
     if not own.marked(journal.OPENED):
         return
     for note, after in reversed([*zip(site.plan.folders, result.folders, strict=True)]):
-        now = _now(site, note)
+        now = now_at(site, note)
         if now is None or after is None:
             continue
         if now.st_mode & 0o7777 == after.mode | 0o700 != after.mode:
@@ -201,7 +315,8 @@ def _close_again(own: Journal, site: Site, result: Result) -> None:
 def sweep(own: Journal, site: Site, result: Result) -> None:
     """Remove old things from beside their places: the store has copies of them."""
     numbers = own.facts(journal.LEFTOVER)
-    left = [site.plan.moves[number] for number in numbers] if isinstance(numbers, list) else []
+    wanted = {*numbers} if isinstance(numbers, list) else set()
+    left = [move for move in site.plan.moves if move.number in wanted]
     touched = {(move.target, site.staging_folder(move)) for move in left}
     open_up(site, touched)
     for move in left:
@@ -217,6 +332,7 @@ def sweep(own: Journal, site: Site, result: Result) -> None:
                 have = os.stat(place)
                 placing.set_folder_mode(place, have, after.mode)
                 placing.set_time(place, have, after.mtime_ns)
+    site.settle()
     own.unmark(journal.LEFTOVER)
 
 
@@ -231,6 +347,25 @@ def note_done(own: Journal, result: Result) -> None:
     own.mark_as(journal.DONE, text)
 
 
+def plan_of(own: Journal) -> Plan:
+    """The plan of a journal, with devices by their numbers of today."""
+    plan = own.read()
+    devices = _renumbered(own)
+    return plan.on(devices) if devices else plan
+
+
+def _renumbered(own: Journal) -> dict[int, int]:
+    """The devices of targets that got another number since, as disks do when a host starts."""
+    found: dict[int, int] = {}
+    summary = own.summary()
+    for path, (device, inode) in zip(summary.targets, summary.roots, strict=False):
+        with suppress(OSError):
+            now = os.lstat(path)
+            if now.st_ino == inode and now.st_dev != device:
+                found[device] = now.st_dev
+    return found
+
+
 def result_of(own: Journal) -> Result:
     """What was noted with the end mark; raises `ChangesError` if it cannot be read."""
     facts = own.facts(journal.DONE)
@@ -238,72 +373,37 @@ def result_of(own: Journal) -> Result:
         raise own.broken(ValueError("its end mark holds nothing"))
     try:
         after = {int(number): of_data(state) for number, state in facts["after"]}
-        return Result(after, [of_data(state) for state in facts["folders"]])
+        since = _folders_taken(own)
+        told = [of_data(state) for state in facts["folders"]]
+        folders = [since.get(index, state) for index, state in enumerate(told)]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise own.broken(error) from None
+    if devices := _renumbered(own):
+        after = {number: moved_to(devices, state) for number, state in after.items()}
+        folders = [moved_to(devices, state) for state in folders]
+    return Result(after, folders)
 
 
 def _applied(own: Journal, result: Result) -> Applied:
     """What undo must know: the states after the application, and what folders to leave alone."""
     facts = own.facts(journal.UNDOING)
     notes = facts if isinstance(facts, dict) else {}
+    known = Ledger(*own.summary().targets)
+    after = {number: _as_given_back(state, known) for number, state in result.after.items()}
+    after |= {number: of_data(state) for number, state in notes.get("instead", ())}
     return Applied(
-        result.after,
+        after,
         natural={(target, path) for target, path in notes.get("natural", ())},
         modes={(target, path): mode for target, path, mode in notes.get("modes", ())},
     )
 
 
-def note_links(own: Journal, site: Site, linked: Iterable[tuple[int, str, State]]) -> None:
-    """Files that got or lost a name, and with it another ctime, are still the same files."""
-    pairs: list[tuple[Identity, Identity]] = []
-    for target, path, was in linked:
-        now = _now(site, Move(-1, target, path, None, None))
-        if now is not None and _same_looks(now, was):
-            pairs.append((was.identity, _identity(now)))
-    for move in site.plan.moves:
-        if move.was is not None and move.was.links > 1 and move.was.type is FILE:
-            facts = site.kept_facts(move)
-            if facts is not None and placing.is_same(facts, move.was):
-                pairs.append((move.was.identity, _identity(facts)))
-    if pairs:
-        journal.note_touched(pairs, own)
-
-
-def remember_applied(
-    site: Site, result: Result, others: Mapping[str, State] = MappingProxyType({})
-) -> None:
-    """What an application left is no drift, as long as it is still that."""
-    plan = site.plan
-    written: dict[str, Identity | None] = {where: now.identity for where, now in others.items()}
-    for move in plan.moves:
-        after = result.after[move.number]
-        written[plan.where(move)] = None if after is None else after.identity
-    for note, then in zip(plan.folders, result.folders, strict=True):
-        now = _now(site, note)
-        if note.settled and now is not None and then is not None and _same_looks(now, then):
-            written[plan.where(note)] = _identity(now)
-    _remember(plan.layer_id, written)
-
-
-def _remember_back(own: Journal, site: Site, others: list[tuple[Entry, State]]) -> None:
-    """What is back in its place is no drift, unless it was before or someone changed it since."""
-    plan = site.plan
-    written: dict[str, Identity | None] = {}
-    pairs: list[tuple[Identity, Identity]] = []
-    entries: list[Entry] = [*plan.moves, *plan.folders]
-    for entry, was in (*((entry, entry.was) for entry in entries), *others):
-        facts = _now(site, entry)
-        if facts is None or was is None:
-            if facts is None and was is None and entry.settled:
-                written[plan.where(entry)] = None
-        elif _same_looks(facts, was):
-            now = _identity(facts)
-            if entry.settled:
-                written[plan.where(entry)] = now
-            pairs.append((was.identity, now))
-    _remember(plan.layer_id, written)
-    journal.note_touched(pairs, own)
+def _as_given_back(state: State | None, known: Ledger) -> State | None:
+    """A state with the number it has since podbot took it away and gave it back, perhaps a copy."""
+    if state is None or known.latest(state.identity) == state.identity:
+        return state
+    device, inode, ctime_ns = known.latest(state.identity)
+    return replace(state, device=device, inode=inode, ctime_ns=ctime_ns)
 
 
 def _linked(site: Site) -> list[tuple[Entry, State]]:
@@ -313,37 +413,7 @@ def _linked(site: Site) -> list[tuple[Entry, State]]:
     for move in site.plan.moves:
         if move.link_to is not None and (move.target, move.link_to) not in placed:
             other = Move(-1, move.target, move.link_to, None, None, settled=False)
-            now = _now(site, other)
+            now = now_at(site, other)
             if now is not None:
                 found.append((other, State.of(now, None, ())))
     return found
-
-
-def _now(site: Site, entry: Entry) -> os.stat_result | None:
-    try:
-        return site.tree(entry).facts(entry.path)
-    except OSError:
-        return None
-
-
-def _identity(facts: os.stat_result) -> Identity:
-    return facts.st_dev, facts.st_ino, facts.st_ctime_ns
-
-
-def _same_looks(now: os.stat_result, then: State) -> bool:
-    """Whether it has the same mode and owner, and if it is no folder the same size and time."""
-    if (
-        now.st_mode & 0o7777 != then.mode
-        or now.st_uid != then.uid
-        or now.st_gid != then.gid
-        or placing.type_of(now) is not then.type
-    ):
-        return False
-    if then.type is FOLDER:
-        return True
-    return now.st_size == then.size and now.st_mtime_ns == then.mtime_ns
-
-
-def _remember(layer_id: str | None, written: Mapping[str, Identity | None]) -> None:
-    with suppress(OSError):  # without it there would be conflicts that are none, and no harm
-        drift.remember(layer_id, written)

@@ -7,14 +7,14 @@ can be read in no time. Empty files, links, hard links and special files are nev
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from podbot.changes import sides
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
+from podbot.frozen import dataclass, replace
+from podbot.sandbox import extents
 
 MIN_SIMILARITY = 50
 """Percent of the larger file that both must share, as git has it."""
@@ -120,10 +120,12 @@ def _beginning(opener: Callable[[Change], BinaryIO], change: Change) -> tuple[in
     """The size of a file and a hash of its first bytes; None if it cannot be read."""
     try:
         with opener(change) as file:
-            data = sides.exactly(file, min(_size(change), _BEGINNING))
+            data = extents.exactly(file, min(_size(change), _BEGINNING))
     except OSError:
         return None
-    return _size(change), hashlib.blake2b(data).digest()
+    from hashlib import blake2b  # only where something came and something went
+
+    return _size(change), blake2b(data).digest()
 
 
 def _by_name(gone: list[Change], come: list[Change]) -> list[_Pair]:
@@ -143,7 +145,7 @@ def _is_same(changes: ChangeSet, source: Change, addition: Change) -> bool:
             changes.contents.open_old(source) as old,
             changes.contents.open_new(addition) as new,
         ):
-            return sides.same_contents(old, new)
+            return extents.same(old, new)
     except OSError:
         return False
 

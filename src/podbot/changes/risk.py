@@ -11,16 +11,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.risk_contents import install_scripts_changed, is_script
+from podbot.changes.risk_contents import (
+    install_scripts_changed,
+    is_script,
+    may_be_settings,
+    names_command,
+)
 from podbot.changes.risk_git import Finding, Repositories, inside, is_stored
 from podbot.changes.risk_host import Host
-from podbot.changes.risk_ordinary import INSTALLED, TOOLS, Ordinary
+from podbot.changes.risk_ordinary import INSTALLED, TOOLS, Ordinary, is_about
 from podbot.changes.risk_paths import fitting, leading, parts_of
-from podbot.changes.risk_rules import LISTED_CHECKS, Level, Rule
+from podbot.changes.risk_rules import COMMAND_FOLDER, LEADS_OUT, LISTED_CHECKS, Level, Rule
+from podbot.frozen import dataclass
 
 SPECIAL = (FileType.FIFO, FileType.SOCKET, FileType.DEVICE)
 _TESTS = frozenset({"test", "tests"})  # a module of the standard library that projects have too
@@ -139,7 +144,7 @@ class _Review:
         if self._host.is_on_path(where):
             yield Level.BY_ITSELF, "it is in a folder on your PATH: its name runs as a command"
         elif self._is_command_folder(where):
-            yield Level.BY_ITSELF, "it is in a folder of commands: it can take the place of another"
+            yield Level.BY_ITSELF, COMMAND_FOLDER
         if new.type is FileType.LINK and self._host.leads_to_path(where):
             yield Level.BY_ITSELF, "commands on your PATH are then taken from where it points"
 
@@ -214,7 +219,7 @@ class _Review:
         link = new.link or ""
         place = _lexical(change, link)
         if place is None or _leaves(change.target, place):
-            yield Level.BY_ITSELF, "it is a link out of the target: using it reaches other files"
+            yield Level.BY_ITSELF, LEADS_OUT
         elif ".git" in parts_of(place):
             yield Level.BY_ITSELF, "it is a link into git's own folder: writing to it changes git"
         for level, rule in leading(names).items():
@@ -241,10 +246,12 @@ class _Review:
         newly = new.executable and not (change.old is not None and change.old.executable)
         if newly and self._host.relative_path:
             yield Level.BY_ITSELF, "your PATH has relative folders: its name may run as a command"
-        if not INSTALLED.isdisjoint(names):
+        if not INSTALLED.isdisjoint(names) and not (is_about(names[-1]) and not new.executable):
             yield Level.WHEN_USED, "it is part of an installed package, which nobody reviews"
         if is_told:
             return
+        if may_be_settings(change.path) and names_command(self._contents, change):
+            yield Level.WHEN_USED, "it is in a place of settings and names a command to run"
         if newly:
             yield Level.WHEN_USED, "it can be run as a program, and could not before"
         elif fresh and is_script(self._contents, change):

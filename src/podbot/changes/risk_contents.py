@@ -1,13 +1,15 @@
-"""The few risks that only contents tell: install scripts of a package, the first two bytes.
+"""The few risks that only contents tell: install scripts, the first two bytes, a command named.
 
-Reads little, from files that a sandbox may have written; what cannot be read or understood counts
-as the riskier of the two.
+Reads little, from files that a sandbox may have written; what of a package cannot be read or
+understood counts as the riskier of the two.
 """
 
 from __future__ import annotations
 
 import json
+import re
 
+from podbot.changes.late import expression
 from podbot.changes.model import Change, ChangeKind, Contents, FileType
 
 MAX_PACKAGE = 1 << 20
@@ -43,6 +45,50 @@ def _scripts(contents: Contents, change: Change, new: bool) -> dict[str, object]
     if not isinstance(scripts, dict):
         return {}
     return {name: scripts[name] for name in _INSTALL if name in scripts}
+
+
+MAX_SETTINGS = 64 << 10
+"""How much of a tool's settings is looked at, in bytes."""
+
+SETTINGS = frozenset(
+    ("cfg", "conf", "config", "cue", "dhall", "hcl", "ini", "json", "json5", "jsonc", "kdl", "lua",
+     "nix", "pkl", "plist", "properties", "rc", "ron", "star", "toml", "xml", "yaml", "yml")
+)  # fmt: skip
+"""How the names of tools' settings end."""
+
+_NAMES_COMMAND = expression(
+    rb"""^[\s\-{,]{0,80}["']?[\w.-]{0,40}
+    (?:command|cmd|exec|run|script|hook|shell|program|executable|binary|entrypoint)s?
+    (?:["']?\s{0,8}[:=]|\.[\w.-]{1,40}["']?\s{0,8}[:=])
+    |^\s{0,8}\[{1,2}[\w."' -]{0,80}(?:script|hook|command|task)s?[\w."' -]{0,80}\]""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+
+
+def may_be_settings(path: str) -> bool:
+    """Whether a path of a target is where tools look for settings: a dot-file, one in a folder of
+    dot-files, or a file at the top that is named like settings."""
+    *folders, name = path.split("/")
+    if name.startswith("."):
+        return True
+    is_named_so = "." not in name or name.rpartition(".")[2].lower() in SETTINGS
+    near = folders[-2:]
+    return is_named_so and (
+        any(each.startswith(".") and "cache" not in each.lower() for each in near)
+        or (not folders and "." in name)
+    )
+
+
+def names_command(contents: Contents, change: Change) -> bool:
+    """Whether settings say what to run; what cannot be read might."""
+    if change.new is None or change.new.type is not FileType.FILE:
+        return False
+    try:
+        with contents.open_new(change) as file:
+            text = file.read(MAX_SETTINGS)
+    except OSError:
+        return False  # told where it is compared
+    return text.startswith(b"#!") or _NAMES_COMMAND.search(text) is not None
 
 
 def is_script(contents: Contents, change: Change) -> bool:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from podbot.changes.model import Change, FileType
+from podbot.changes.late import expression
+from podbot.changes.model import Change, ChangeKind, FileType
 from podbot.changes.risk_paths import parts_of
 from podbot.changes.risk_rules import Level
 
@@ -42,6 +43,8 @@ _WHEN = {
     "fsmonitor-watchman": "at nearly every command",
     "reference-transaction": "at nearly every command",
 }
+FALSIFIED = "git never changes what it has stored: this falsifies its history"
+_REPLACES = "it makes git show other commits or files in the place of those it has"
 LOOK_ALIKE = "git takes this folder for a repository and obeys the settings and hooks in it"
 POINTER = "git takes its settings and hooks from wherever this points"
 _LINK = "it is a link in git's own folder: git uses what it points at"
@@ -58,6 +61,10 @@ def inside(rest: Sequence[str], change: Change) -> Finding | None:
         return Level.BY_ITSELF, _LINK
     if rest[-1].endswith(".sample") and len(rest) > 1 and rest[-2] == "hooks":
         return None  # git brings these along and never runs them
+    if change.old is not None and _is_named_by_contents(rest) and _has_other_bytes(change):
+        return Level.BY_ITSELF, FALSIFIED
+    if list(rest[:2]) == ["refs", "replace"] and len(rest) > 2:
+        return Level.BY_ITSELF, _REPLACES
     if is_stored(rest) and not _is_steering_store(rest, new.executable):
         return None
     return _steering(rest, new.executable)
@@ -66,6 +73,24 @@ def inside(rest: Sequence[str], change: Change) -> Finding | None:
 def is_stored(rest: Sequence[str]) -> bool:
     """Whether a path in git's own folder is one whose name means nothing."""
     return bool(rest) and rest[0] in _STORED
+
+
+_HASH = expression(r"[0-9a-f]{38}(?:[0-9a-f]{24})?")
+_PACK = expression(r"(?:pack|multi-pack-index|graph)-[0-9a-f]{40}(?:[0-9a-f]{24})?\.\w+")
+
+
+def _is_named_by_contents(rest: Sequence[str]) -> bool:
+    """Whether it is a thing that git names after what is in it, and so never writes twice."""
+    *folders, name = rest
+    if "objects" not in folders:
+        return False
+    above = folders[-1]
+    is_object = len(above) == 2 and _HASH.fullmatch(name) is not None
+    return is_object or _PACK.fullmatch(name) is not None
+
+
+def _has_other_bytes(change: Change) -> bool:
+    return change.kind in (ChangeKind.MODIFIED, ChangeKind.REPLACED)
 
 
 def _is_steering_store(rest: Sequence[str], executable: bool) -> bool:
@@ -81,6 +106,8 @@ def _steering(rest: Sequence[str], executable: bool) -> Finding | None:
         return None
     if "hooks" in rest[:-1]:
         return Level.BY_ITSELF, f"git runs it {_WHEN.get(name, 'by itself')}"
+    if list(rest[-2:]) == ["info", "grafts"]:
+        return Level.BY_ITSELF, _REPLACES
     if list(rest[-2:]) == ["info", "attributes"]:
         return (
             Level.BY_ITSELF,
@@ -167,7 +194,7 @@ TELLING = frozenset(
     {"head", "objects", "refs", "commondir", "config", "config.worktree", "hooks", "info"}
 )
 """Names that repositories have."""
-_TELLING = re.compile(rf"/({'|'.join(map(re.escape, sorted(TELLING)))})(?=/|$)", re.IGNORECASE)
+_TELLING = expression(rf"/({'|'.join(map(re.escape, sorted(TELLING)))})(?=/|$)", re.IGNORECASE)
 
 
 def _telling(path: str) -> list[tuple[str, str]]:

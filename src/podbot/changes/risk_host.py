@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from podbot.changes.risk_git import Finding
 from podbot.changes.risk_paths import fitting, parts_of
 from podbot.changes.risk_reading import Pointer, and_above, link_in, links_in, names_in, ways_to
+from podbot.changes.risk_references import named_by_what_runs
 from podbot.changes.risk_rules import Level
 from podbot.changes.risk_settings import repository_at, work_tree
 from podbot.changes.risk_startup import imported_at_start, loaded_by_shells
@@ -98,7 +99,7 @@ class Host:
             for folder in environment.get(name, "").split(":")
             for way in ways_to(folder)
         }
-        on_the_way, packages = _on_the_way(targets, changed)
+        on_the_way, packages, folders = _on_the_way(targets, changed)
         tops = [top for target in targets for top in (target, work_tree(target))]
         home = environment.get("HOME", "")
         links = [*tops, home, f"{home}/.config", *self._links_of_path()]
@@ -108,6 +109,12 @@ class Host:
             self._note_all(repository.pointers)
             if repository.has_hooks:
                 self._hooked.add(top)
+        for target in targets:
+            top = work_tree(target)
+            within = (folder for folder in folders if f"{folder}/".startswith(f"{target}/"))
+            has_hooks = top in self._hooked or target in self._hooked
+            places = dict.fromkeys([top, target, *within])
+            self._note_all(named_by_what_runs(places, top, has_hooks))
         for folder in dict.fromkeys(links):
             self._note_all(self._telling_links(folder))
         self._note_all(loaded_by_shells(environment))
@@ -202,8 +209,13 @@ class Host:
             self._above[above] = reason
 
 
-def _on_the_way(targets: Iterable[str], changed: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Folders within the targets, above what changed, that have a ``.git`` or hold packages."""
+def _on_the_way(
+    targets: Iterable[str], changed: Iterable[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Folders within the targets, above what changed.
+
+    Those that have a ``.git``, those that hold packages, and all of them, the outermost first.
+    """
     seen = set(targets)
     repositories: list[str] = []
     packages: list[str] = []
@@ -218,7 +230,7 @@ def _on_the_way(targets: Iterable[str], changed: Iterable[str]) -> tuple[list[st
             if os.path.lexists(f"{folder}/.git") and len(repositories) < MAX_REPOSITORIES:
                 repositories.append(folder)
     packages += [target for target in targets if target.endswith(_PACKAGES)]
-    return repositories, packages
+    return repositories, packages, sorted(seen, key=lambda folder: folder.count("/"))
 
 
 def _path_folders(value: str) -> tuple[frozenset[str], tuple[str, ...]]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import sys
 
+from podbot.changes.late import expression
 from podbot.changes.model import ADDED, FILE, MODIFIED, Change
+from podbot.changes.risk_contents import may_be_settings
 from podbot.changes.risk_git import TELLING, Repositories
 from podbot.changes.risk_host import Host
 from podbot.changes.risk_paths import is_known_name, is_quiet, parts_of
@@ -28,8 +30,20 @@ TOOLS = frozenset(
 
 _STEMS = sys.stdlib_module_names | TOOLS | {"__init__"}
 # With an ending, so it is no script by its first line alone; and no disk spells it otherwise.
-_PLAIN = re.compile(r"[\w+@-][\w.+@-]*\.[\w.+@-]*\w", re.ASCII)
+_PLAIN = expression(r"[\w+@-][\w.+@-]*\.[\w.+@-]*\w", re.ASCII)
 _POWERS = 0o6111
+
+
+_ABOUT = expression(
+    r"(?:licen[cs]es?|copying|copyright|notice|readme|changelog|changes|history|authors"
+    r"|contributors)(?:[-_][\w-]+)?(?:\.(?:md|txt|rst|mit|bsd|apache\d?))?",
+    re.ASCII,
+)
+
+
+def is_about(name: str) -> bool:
+    """Whether a file, by its plain name, is what packages carry to be read, such as a licence."""
+    return _ABOUT.fullmatch(name) is not None
 
 
 class Ordinary:
@@ -49,6 +63,8 @@ class Ordinary:
             or new.xattrs
             or (change.kind is not ADDED and change.kind is not MODIFIED)
         ):
+            return False
+        if may_be_settings(change.path):
             return False
         where = change.where
         folder, _, name = where.rpartition("/")

@@ -13,12 +13,12 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from fnmatch import translate
 from functools import lru_cache
 
 from podbot.changes.risk_rules import FRESH_ROOTS, RULES, Level, Rule
+from podbot.frozen import dataclass
 
 # Windows' short names, as git guards them: see `is_ntfs_dotgit` and its siblings there.
 _SHORT = {
@@ -69,12 +69,15 @@ class _Start(Enum):
     HOME = "~/"
 
 
+_ANYWHERE, _ROOT, _HOME = _Start.ANYWHERE, _Start.ROOT, _Start.HOME
+
+
 @dataclass(frozen=True, slots=True)
 class _Pattern:
     """One pattern taken apart: names or expressions, and where they must stand."""
 
     order: int
-    names: tuple[str | re.Pattern[str], ...]
+    names: tuple[str | _Glob, ...]
     start: _Start
     below: bool
 
@@ -104,16 +107,16 @@ class _Pattern:
         return self._names(parts, at, len(self.names))
 
     def _starts(self, at: int, homes: Sequence[int]) -> bool:
-        if self.start is _Start.ANYWHERE:
+        if self.start is _ANYWHERE:
             return True
-        return at == 0 if self.start is _Start.ROOT else at in homes
+        return at == 0 if self.start is _ROOT else at in homes
 
     def _names(self, parts: Sequence[str], at: int, length: int) -> bool:
         for wanted, name in zip(self.names[:length], parts[at : at + length], strict=True):
             if isinstance(wanted, str):
                 if wanted != name:
                     return False
-            elif wanted.fullmatch(name) is None:
+            elif not wanted.fits(name):
                 return False
         return True
 
@@ -122,24 +125,46 @@ class _Pattern:
         """Whether a folder on the way says by its name alone what it is for."""
         first = self.names[0]
         named = isinstance(first, str) and first.startswith(".")
-        return named or self.start is not _Start.ANYWHERE or (self.below and len(self.names) == 1)
+        return named or self.start is not _ANYWHERE or (self.below and len(self.names) == 1)
+
+
+class _Glob:
+    """A name that is known in part.
+
+    Nearly all are a beginning and an end, which takes no expression: to compile one for each would
+    be most of what it takes to look at a small run.
+    """
+
+    def __init__(self, text: str):
+        self._start, _, self._end = text.partition("*")
+        self._least = len(self._start) + len(self._end)
+        self._text = text if any(mark in self._start + self._end for mark in "*?[") else None
+        self._whole: re.Pattern[str] | None = None
+
+    def fits(self, name: str) -> bool:
+        """Whether a name is one of those."""
+        if self._text is None:
+            is_long_enough = len(name) >= self._least
+            return is_long_enough and name.startswith(self._start) and name.endswith(self._end)
+        if self._whole is None:
+            self._whole = re.compile(translate(self._text))
+        return self._whole.match(name) is not None
 
 
 def _taken_apart(order: int, text: str) -> _Pattern:
-    start = next(
-        (s for s in (_Start.ROOT, _Start.HOME) if text.startswith(s.value)), _Start.ANYWHERE
-    )
-    names = text.removeprefix(start.value).split("/")
+    # In few steps: there are many hundreds of them at every start.
+    start = _ANYWHERE
+    if text[0] == "/":
+        start, text = _ROOT, text[1:]
+    elif text[:2] == "~/":
+        start, text = _HOME, text[2:]
+    names: list[str | _Glob] = [*text.split("/")]
     below = names[-1] == "**"
-    return _Pattern(
-        order,
-        tuple(
-            re.compile(translate(name)) if "*" in name else name
-            for name in (names[:-1] if below else names)
-        ),
-        start,
-        below,
-    )  # fmt: skip
+    if below:
+        names.pop()
+    if "*" in text:
+        names = [_Glob(name) if "*" in name else name for name in text.split("/")[: len(names)]]
+    return _Pattern(order, tuple(names), start, below)
 
 
 class _Table:
@@ -160,7 +185,7 @@ class _Table:
                     name = pattern.names[exact[-1]]
                     assert isinstance(name, str)  # noqa: S101 - chosen so, above
                     self._by_name.setdefault(name, []).append((pattern, exact[-1]))
-                elif pattern.start is _Start.HOME:
+                elif pattern.start is _HOME:
                     self._by_name.setdefault("", []).append((pattern, 0))
                 else:
                     loose.append((order, text))
@@ -169,12 +194,7 @@ class _Table:
         self._within: tuple[str, ...] = ()
         for _, text in loose:
             self._note_literals(text)
-        # One expression for all that only know a part of the name; the first alternative wins.
-        self._loose = re.compile(
-            "|".join(
-                f"(?P<r{order}_{n}>{translate(text)})" for n, (order, text) in enumerate(loose)
-            )
-        )
+        self._loose = _Loose(loose)
 
     def _note_folders(self, pattern: _Pattern) -> None:
         """Remember the last name of each folder on the way; one that varies tells too little."""
@@ -197,7 +217,7 @@ class _Table:
             for pattern, _ in by_name.get("", ()):
                 found += [pattern.order for at in homes if pattern.fits(parts, at, homes)]
         if self._may_be_loose(parts[-1]):
-            loose = _loose_order(self._loose, parts[-1])
+            loose = self._loose.order(parts[-1])
             if loose is not None:
                 found.append(loose)
         return self._first(found)
@@ -257,12 +277,16 @@ class _Table:
         return found
 
 
-@lru_cache(maxsize=16384)
-def _loose_order(expression: re.Pattern[str], name: str) -> int | None:
-    match = expression.match(name)
-    if match is None or match.lastgroup is None:
-        return None
-    return int(match.lastgroup[1:].partition("_")[0])
+class _Loose:
+    """All that only know a part of the last name; the first that fits wins."""
+
+    def __init__(self, texts: Sequence[tuple[int, str]]):
+        self._globs = [(order, _Glob(text)) for order, text in texts]
+
+    @lru_cache(maxsize=16384)  # noqa: B019 - the one table there is lives as long as we do
+    def order(self, name: str) -> int | None:
+        """Which rule is the first to fit a name."""
+        return next((order for order, glob in self._globs if glob.fits(name)), None)
 
 
 _TABLE = _Table(RULES)

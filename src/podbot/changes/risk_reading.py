@@ -10,7 +10,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from podbot.frozen import dataclass
 
 MAX_ENTRIES = 5_000
 """How many names of one folder are looked at."""

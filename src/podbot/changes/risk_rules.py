@@ -7,8 +7,9 @@ folder. ``*`` stays within one name. docs/risk.md shows the same table; a test c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from podbot.frozen import dataclass
 
 
 class Level(StrEnum):
@@ -20,42 +21,63 @@ class Level(StrEnum):
     """It runs when the user builds, tests, installs or starts it."""
 
 
+CHECKED = "2026-11"
+"""The month in which the rows were last looked over, unless a row says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Paths that are run or obeyed, and by what. ``guards``: that it is gone matters too."""
+    """Paths that are run or obeyed, and by what. ``guards``: that it is gone matters too.
+
+    ``source`` is where one can read that it is so, ``checked`` when the row was last looked over.
+    """
 
     level: Level
     patterns: tuple[str, ...]
     reason: str
+    source: str
     guards: bool = False
+    checked: str = CHECKED
 
 
-def _by_itself(reason: str, patterns: str, guards: bool = False) -> Rule:
-    return Rule(Level.BY_ITSELF, tuple(patterns.split()), reason, guards)
+def _by_itself(reason: str, source: str, patterns: str, guards: bool = False) -> Rule:
+    return Rule(Level.BY_ITSELF, tuple(patterns.split()), reason, source, guards)
 
 
-def _when_used(reason: str, patterns: str, guards: bool = False) -> Rule:
-    return Rule(Level.WHEN_USED, tuple(patterns.split()), reason, guards)
+def _when_used(reason: str, source: str, patterns: str, guards: bool = False) -> Rule:
+    return Rule(Level.WHEN_USED, tuple(patterns.split()), reason, source, guards)
 
 
 LISTED_CHECKS = "git runs the checks it lists, once they are installed"
 """The reason of what is by itself where the host has git hooks installed."""
+
+PYTHON_START = "Python runs it at every start"
+COMMAND_FOLDER = "it is in a folder of commands: it can take the place of another"
+LEADS_OUT = "it is a link out of the target: using it reaches other files"
+"""Reasons that every environment of Python's has: see `folding`."""
 
 # Within a level the first rule that fits gives the reason, so the particular come first.
 RULES: tuple[Rule, ...] = (
     # Version control. What lies inside `.git` is told apart in `risk_git`.
     _by_itself(
         "git attributes choose programs that git runs on the files they name",
+        "gitattributes(5)",
         ".gitattributes .config/git/attributes",
         guards=True,
     ),
     _by_itself(
         "git obeys this setting file: it can name programs to run",
+        "git-config(1)",
         ".gitconfig* .config/git/**",
     ),
-    _by_itself("it tells git where submodules come from and how to update them", ".gitmodules"),
+    _by_itself(
+        "it tells git where submodules come from and how to update them",
+        "gitmodules(5)",
+        ".gitmodules",
+    ),
     _by_itself(
         "the version control system of this folder obeys it: it can name programs to run",
+        "hgrc(5); the manuals of Sapling, jj, Breezy, Darcs, Subversion and Fossil",
         ".hg/hgrc .hg/hgrc-not-shared .hg/sharedpath .hg/hooks/** .hgrc .hgrc.d/** .sl/config "
         ".jj/repo/config.toml .jj/workspace-config.toml .config/jj/** .bzr/branch/branch.conf "
         "_darcs/prefs/** .svn/hooks/** .fossil-settings/**",
@@ -63,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     # Shells, and what they load on entering a folder
     _by_itself(
         "your shell loads it on entering the folder",
+        "direnv(1); the manuals of autoenv, RVM, mise, asdf, SDKMAN, fnox and shadowenv",
         ".envrc .direnvrc .config/direnv/** .autoenv .autoenv.zsh .autoenv_leave.zsh .rvmrc "
         "mise.toml .mise.toml mise.*.toml .mise.*.toml mise/config*.toml .mise/** "
         ".config/mise.toml .config/mise/** .rtx.toml .tool-versions .asdfrc .sdkmanrc "
@@ -70,10 +93,13 @@ RULES: tuple[Rule, ...] = (
     ),
     _by_itself(
         "a shell runs it at its start or end",
+        "bash(1), zsh(1), fish(1), tcsh(1), mksh(1); the manuals of Nushell, Elvish, Xonsh and "
+        "PowerShell",
         ".bashrc .bashrc.d/** .bash_profile .bash_login .bash_logout .bash_aliases "
         ".bash_completion .bash_functions .profile .profile.d/** .zshrc .zshrc.d/** .zshenv "
         ".zprofile .zlogin .zlogout .zsh/** .zfunc/** .oh-my-zsh/** .zprezto/** .zimrc .p10k.zsh "
-        ".kshrc .mkshrc .shrc .ashrc .cshrc .tcshrc .login .logout .aliases .xonshrc "
+        ".kshrc .mkshrc .shrc .ashrc .cshrc .tcshrc .login .logout .aliases .zsh_plugins.txt "
+        ".zsh_plugins.zsh .xonshrc "
         ".config/xonsh/** config.fish fish/conf.d/** fish/functions/** fish/completions/** "
         ".config/nushell/** .config/elvish/** .elvish/** .config/powershell/** .config/zsh/** "
         ".config/bash/** .config/shell/** .inputrc .config/starship.toml .config/atuin/** "
@@ -82,6 +108,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _by_itself(
         "start files of shells load it, where the tool it belongs to is installed",
+        "the lines that rustup, nvm, SDKMAN, asdf, fzf, opam, Deno and conda add to start files",
         ".cargo/env .cargo/env.* .local/bin/env .local/bin/env.* .nvm/nvm.sh .nvm/bash_completion "
         ".sdkman/bin/sdkman-init.sh .asdf/asdf.* .fzf.bash .fzf.zsh .opam/opam-init/** .deno/env "
         ".deno/env.* .ghcup/env google-cloud-sdk/*.inc miniconda3/etc/profile.d/** "
@@ -89,19 +116,26 @@ RULES: tuple[Rule, ...] = (
     ),
     _by_itself(
         "your session reads it at login",
+        "Xsession(5), xinit(1), pam_env(8), environment.d(5), xscreensaver(1), sxhkd(1)",
         ".xprofile .xinitrc .xsession .xsessionrc .xserverrc .xclients .pam_environment "
-        "environment.d/*.conf .xbindkeysrc .sxhkdrc .config/sxhkd/**",
+        "environment.d/*.conf .xbindkeysrc .xscreensaver "
+        ".sxhkdrc .config/sxhkd/**",
     ),
     # Editors
     _by_itself(
         "the editor reads it on opening the folder: its tasks and settings name programs to run",
+        "the manuals of VS Code, JetBrains IDEs, Zed, Fleet, Helix, Sublime Text and the language "
+        "servers",
         ".vscode/** .vscode-server/** *.code-workspace .devcontainer/** .devcontainer.json "
         ".idea/** .run/*.xml *.iml *.ipr *.iws .fleet/** .zed/** .nova/** .vs/** .helix/** "
         "*.sublime-project .externaltoolbuilders/** .theia/** .lapce/** .neoconf.json "
-        ".nlsp-settings/** .luarc.json .luarc.jsonc .ycm_extra_conf.py .gitpod.yml .idx/**",
+        ".nlsp-settings/** rust-project.json .rust-project.json rust-analyzer.toml "
+        ".rust-analyzer.toml .lsp/** .clojure-lsp/** .luarc.json .luarc.jsonc .ycm_extra_conf.py "
+        ".gitpod.yml .idx/**",
     ),
     _by_itself(
         "the editor runs it at its start or on opening a file beside it",
+        "vim(1), nvim(1), nano(1), joe(1); the manuals of Emacs, Kakoune, micro and Helix",
         ".vimrc _vimrc .gvimrc .vimrc.local .lvimrc .local.vimrc .exrc .vim/** .nvimrc .nvim.lua "
         ".nvim/** .config/nvim/** .config/vim/** .emacs .emacs.d/** .config/emacs/** "
         ".config/doom/** .doom.d/** .spacemacs .spacemacs.d/** .dir-locals.el .dir-locals-2.el "
@@ -110,9 +144,15 @@ RULES: tuple[Rule, ...] = (
         ".config/jetbrains/** .config/sublime-text*/** .nanorc .joerc .emacs.desktop "
         ".local/share/nvim/site/**",
     ),
+    _by_itself(
+        "the editor's completion runs it as soon as a file below is opened",
+        "rope: Configuration (it serves python-lsp-server and others)",
+        ".ropeproject/**",
+    ),
     # Agents
     _by_itself(
         "agents take it as instructions",
+        "agents.md and each agent's own manual",
         "claude.md claude.local.md agents.md agents.override.md agent.md gemini.md qwen.md "
         "crush.md grok.md warp.md codex.md cursor.md copilot.md copilot-instructions.md "
         ".cursorrules "
@@ -123,24 +163,29 @@ RULES: tuple[Rule, ...] = (
     ),
     _by_itself(
         "agents read it at their start: it can name programs, tools and servers to run",
+        "each agent's own manual, its page on settings, hooks and MCP servers",
         ".claude/** .claude.json .claude-plugin/** .codex/** .gemini/** .qwen/** .cursor/** "
         ".windsurf/** .codeium/** .goose/** .config/goose/** .aider* .mcp.json mcp.json .mcp/** "
         ".cline/** .roo/** .roomodes .kilocode/** .kilocodemodes opencode.json opencode.jsonc "
         ".opencode/** .config/opencode/** .continue/** .continuerc.json .amazonq/** .kiro/** "
         ".junie/** .augment/** .trae/** .factory/** crush.json .crush.json .crush/** "
         ".openhands/** .agents/** .agent/** .devin/** .warp/** .zencoder/** .tabnine/** .cody/** "
-        ".rovodev/** .amp/** .grok/** .vibe/** .qoder/** .pi/** .copilot/** .github/hooks/** "
+        ".rovodev/** .iflow/** .kimi/** .serena/** gptme.toml .gptme/** "
+        ".amp/** .grok/** .vibe/** .qoder/** .pi/** .copilot/** .github/hooks/** "
         ".github/copilot/** "
         ".config/github-copilot/** .config/podbot/** .podbot.toml podbot.toml",
     ),
     # Interpreters
     _by_itself(
-        "Python runs it at every start",
+        PYTHON_START,
+        "Python's documentation: site, venv, the Windows embeddable package",
         "sitecustomize.py usercustomize.py sitecustomize/__init__.py usercustomize/__init__.py "
         "*.pth pyvenv.cfg *._pth .pythonrc .pythonrc.py .pythonstartup",
     ),
     _by_itself(
         "an interpreter or debugger runs it when it is started in this folder",
+        "gdb(1), lldb(1), R (Startup), irb(1), ghci, octave(1), sqlite3(1), psql(1), IPython, "
+        "Jupyter",
         ".rprofile .renviron .gdbinit .gdbinit.py .lldbinit .pdbrc .pdbrc.py .irbrc .pryrc .ghci "
         ".ocamlinit .octaverc .sqliterc .psqlrc .juliarc.jl julia/config/startup.jl .guile "
         ".perldb .ipython/** ipython_config.py ipython_kernel_config.py .jupyter/** "
@@ -149,26 +194,31 @@ RULES: tuple[Rule, ...] = (
     ),
     _by_itself(
         "a web server obeys it as soon as it lies there",
+        "Apache HTTP Server: .htaccess; PHP: .user.ini",
         ".htaccess .user.ini",
     ),
     _by_itself(
         "cargo obeys it, and editors run cargo by themselves: it can name programs to run",
+        "The Cargo Book: Configuration; The rustup book: Overrides",
         ".cargo/config .cargo/config.toml rust-toolchain rust-toolchain.toml",
     ),
     # The session and the machine
     _by_itself(
         "the service manager starts what it says",
+        "systemd.unit(5), launchd.plist(5); the manuals of runit, s6 and Supervisor",
         "systemd/user/** .config/systemd/** .local/share/systemd/** systemd/system/** "
         "library/launchagents/** library/launchdaemons/** .config/runit/** .config/s6/** "
         ".config/upstart/** .config/supervisor/**",
     ),
     _by_itself(
         "it runs at set times",
+        "cron(8), at(1), anacron(8)",
         "/var/spool/cron/** /var/spool/at/** /var/spool/anacron/** crontabs/** cron.d/** "
         "cron.hourly/** cron.daily/** cron.weekly/** cron.monthly/**",
     ),
     _by_itself(
         "the desktop starts it, at login or in place of a program you choose",
+        "XDG Autostart, Desktop Entry and D-Bus specifications; each window manager's manual",
         "autostart/*.desktop .config/autostart/** .config/autostart-scripts/** "
         ".config/plasma-workspace/** .config/mimeapps.list .local/share/applications/** "
         "dbus-1/services/** dbus-1/system-services/** share/thumbnailers/** "
@@ -181,6 +231,8 @@ RULES: tuple[Rule, ...] = (
     ),
     _by_itself(
         "a terminal program runs commands from it at its start",
+        "tmux(1), screen(1), less(1); the manuals of zellij, kitty, Alacritty, WezTerm, lf, "
+        "ranger, yazi, nnn, broot, bat and ripgrep",
         ".tmux.conf .tmux/** .config/tmux/** .screenrc .config/zellij/** .config/kitty/** "
         ".config/alacritty/** .config/wezterm/** .wezterm.lua .lessfilter .lesskey "
         ".config/lesskey .config/lf/** .config/ranger/** .config/yazi/** .config/nnn/** "
@@ -188,22 +240,31 @@ RULES: tuple[Rule, ...] = (
     ),
     _by_itself(
         "it decides who may log in to this account, or what a connection runs",
+        "sshd(8), ssh_config(5), rhosts(5), k5login(5), netrc(5), gpg(1)",
         ".ssh/** .rhosts .shosts .k5login .k5users .netrc .gnupg/** .pki/**",
     ),
     _by_itself(
         "arriving mail is handed to the programs it names",
+        "aliases(5), procmailrc(5), maildrop(1), dot-qmail(5), fetchmail(1)",
         ".forward .procmailrc .mailfilter .qmail* .maildroprc .fetchmailrc",
     ),
     _by_itself(
         "command line tools take helper programs and logins from it",
+        "each tool's manual: AWS CLI (credential_process), kubectl (exec), Docker (credHelpers), "
+        "curl, wget, mutt, pass, gh",
         ".aws/** .azure/** .kube/** .docker/config.json .docker/cli-plugins/** "
         ".docker/contexts/** .config/gcloud/** .config/gh/** .config/glab-cli/** "
         ".config/containers/** .password-store/** .curlrc .wgetrc .config/curlrc .msmtprc .muttrc "
         ".config/mutt/** .config/op/** .git-credentials",
     ),
-    _by_itself("this folder holds what the whole machine runs and obeys", "/etc/** /boot/**"),
+    _by_itself(
+        "this folder holds what the whole machine runs and obeys",
+        "hier(7)",
+        "/etc/** /boot/**",
+    ),
     _by_itself(
         "the system loads it",
+        "file-hierarchy(7), udev(7), modules-load.d(5), polkit(8)",
         "/lib/systemd/** /usr/lib/systemd/** /usr/local/lib/systemd/** /lib/udev/** "
         "/usr/lib/udev/** /lib/modules/** /usr/lib/modules/** /usr/lib/modules-load.d/** "
         "/usr/lib/environment.d/** /usr/share/dbus-1/** /usr/share/polkit-1/** "
@@ -212,6 +273,7 @@ RULES: tuple[Rule, ...] = (
     # Runs when used: continuous integration
     _when_used(
         "a build server runs it when this is pushed",
+        "each build service's manual",
         ".github/workflows/** .github/actions/** action.yml action.yaml .github/dependabot.yml "
         ".gitlab-ci.yml .gitlab-ci.yaml .gitlab-ci/** .gitlab/** .circleci/** jenkinsfile "
         "jenkinsfile.* *.jenkinsfile azure-pipelines*.yml azure-pipelines*.yaml "
@@ -226,8 +288,12 @@ RULES: tuple[Rule, ...] = (
     ),
     _when_used(
         LISTED_CHECKS,
+        "the manuals of pre-commit, prek, husky, Lefthook, hk, Overcommit, CaptainHook, GrumPHP, "
+        "lint-staged and commitlint",
         ".pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml .husky/** "
-        ".huskyrc* lefthook.yml lefthook.yaml .lefthook.yml .lefthook/** lefthook-local.yml "
+        ".huskyrc* lefthook.yml lefthook.yaml lefthook.toml lefthook.json "
+        "lefthook-local.* .lefthook.* .lefthook-local.* .lefthook/** prek.toml .prek.toml hk.pkl "
+        "hk.local.pkl .config/hk.pkl "
         ".lintstagedrc* lint-staged.config.* .githooks/** githooks/** .git-hooks/** .hooks/** "
         ".overcommit.yml captainhook.json grumphp.yml commitlint.config.* .gitlint .prek/**",
         guards=True,
@@ -235,6 +301,7 @@ RULES: tuple[Rule, ...] = (
     # Builds
     _when_used(
         "a build runs what it says",
+        "each build tool's manual",
         "makefile makefile.* gnumakefile *.mk *.mak justfile .justfile *.just taskfile.yml "
         "taskfile.yaml taskfile.*.yml cmakelists.txt *.cmake cmakepresets.json "
         "cmakeuserpresets.json configure configure.ac configure.in autogen.sh bootstrap build.rs "
@@ -242,7 +309,8 @@ RULES: tuple[Rule, ...] = (
         "gradle.properties gradle/wrapper/** .gradle/init.d/** gradlew gradlew.bat mvnw mvnw.cmd "
         ".mvn/** pom.xml build.xml rakefile rakefile.rb *.rake gulpfile.* gruntfile.* build.zig "
         "mix.exs rebar.config rebar.config.script meson.build sconstruct sconscript wscript "
-        "build.sbt *.sbt build.sc build.mill dune dune-project build.bazel build.bzl "
+        "latexmkrc .latexmkrc .config/latexmk/** build.sbt *.sbt build.sc build.mill dune "
+        "dune-project build.bazel build.bzl "
         "workspace.bazel workspace.bzlmod module.bazel *.bzl .bazelrc buck .buckconfig pants.toml "
         "magefile.go package.swift podfile fastfile fastlane/** *.csproj *.fsproj *.vbproj "
         "*.vcxproj directory.build.props directory.build.targets *.targets nuget.config "
@@ -254,9 +322,14 @@ RULES: tuple[Rule, ...] = (
         "workspace",
     ),
     # Packages
-    _when_used("installing or building the package runs what it says", "package.json"),
     _when_used(
         "installing or building the package runs what it says",
+        "npm: scripts",
+        "package.json",
+    ),
+    _when_used(
+        "installing or building the package runs what it says",
+        "each package manager's manual, its page on build and install scripts",
         "setup.py setup.cfg pyproject.toml pdm_build.py hatch_build.py composer.json cargo.toml "
         "*.gemspec gemfile gemfile.* pipfile requirements*.txt requirements/*.txt "
         "constraints*.txt environment.yml conanfile.py conanfile.txt vcpkg.json portfile.cmake "
@@ -266,12 +339,14 @@ RULES: tuple[Rule, ...] = (
     ),
     _when_used(
         "a lock file decides which packages the next install fetches and runs",
+        "each package manager's manual, its page on lock files",
         "package-lock.json npm-shrinkwrap.json yarn.lock pnpm-lock.yaml bun.lock poetry.lock "
         "uv.lock pdm.lock pipfile.lock cargo.lock gemfile.lock composer.lock flake.lock mix.lock "
         "pnpm-workspace.yaml",
     ),
     _when_used(
         "it steers where packages come from and what runs as they are installed",
+        "each package manager's manual, its page on configuration",
         ".npmrc .yarnrc .yarnrc.yml .yarn/releases/** .yarn/plugins/** .yarn/sdks/** "
         ".pnpmfile.cjs .pnpmfile.mjs .pnp.cjs .pnp.js .pnp.loader.mjs .pypirc pip.conf pip.ini "
         ".pip/** "
@@ -283,6 +358,7 @@ RULES: tuple[Rule, ...] = (
     # Tests and tools
     _when_used(
         "a test run loads it",
+        "each test runner's manual",
         "conftest.py pytest.ini .pytest.ini tox.ini tox.toml noxfile.py .coveragerc .rspec "
         "spec_helper.rb rails_helper.rb .mocharc* .nycrc* phpunit.xml phpunit.xml.dist "
         "karma.conf.* cypress/support/** cypress/plugins/** .testcaferc* wallaby.js "
@@ -290,6 +366,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _when_used(
         "it is a tool's settings and can hold code that the tool runs",
+        "each tool's manual",
         "*.config.js *.config.cjs *.config.mjs *.config.ts *.config.mts *.config.cts *.conf.js "
         ".*rc.js .*rc.cjs .*rc.mjs .*rc.ts .eslintrc* .babelrc* .prettierrc* .stylelintrc* .swcrc "
         ".pylintrc pylintrc .flake8 mypy.ini .mypy.ini .rubocop.yml .solargraph.yml .phpcs.xml "
@@ -300,38 +377,46 @@ RULES: tuple[Rule, ...] = (
     ),
     _when_used(
         "containers are built and started from it",
+        "Dockerfile and Compose references; podman-systemd.unit(5)",
         "dockerfile dockerfile.* *.dockerfile containerfile containerfile.* docker-compose*.yml "
         "docker-compose*.yaml compose.yml compose.yaml compose.*.yml compose.*.yaml "
         "docker-bake.hcl *.container *.kube quadlet/** docker-entrypoint*",
     ),
     _when_used(
         "programs started here take their environment from it",
+        "dotenv and its ports, Compose, Flask",
         ".env .env.* *.env .flaskenv",
     ),
     _when_used(
         "it is part of an installed package's command",
+        "Python's documentation: venv",
         "bin/activate bin/activate.* scripts/activate scripts/activate.*",
     ),
     _when_used(
         "opening it starts the program it names",
+        "Desktop Entry Specification; the file types of macOS and Windows",
         "*.desktop *.command *.terminal *.workflow share/nautilus/scripts/** *.appimage *.url "
         "*.jar *.hta *.vbs *.scr",
     ),
     _when_used(
         "it is a script for a shell",
+        "sh(1) and the others' manuals",
         "*.sh *.bash *.zsh *.ksh *.fish *.csh *.bat *.cmd *.ps1 *.psm1",
     ),
     _when_used(
         "programs load it as a library, a Python one in place of the source of that name",
+        "ld.so(8); Python's documentation: importlib",
         "*.so *.so.* *.dll *.dylib *.pyd",
     ),
     _when_used(
         "Python runs it in place of the source, and it cannot be read",
+        "Python's documentation: py_compile",
         "*.pyc *.pyo",
     ),
     # Last: whatever else lies where programs look for their settings
     _when_used(
         "it is the setting of a program in your home folder",
+        "XDG Base Directory Specification",
         "~/.config/** ~/.*rc ~/.local/share/**",
     ),
 )

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 
+from podbot.changes.late import expression
 from podbot.changes.risk_git import is_stored
 from podbot.changes.risk_reading import Pointer, beneath, link_in, links_in, names_in, start_of
+from podbot.frozen import dataclass
 
 MAX_INCLUDED = 50
 """How many setting files are read for one repository."""
@@ -28,7 +29,7 @@ MAX_HOOK = 64 << 10
 HOOKS = "the host's git takes its hooks from this folder"
 _NAMED = "the host's git settings name it"
 _INCLUDED = "the host's git settings include it"
-_WORDS = re.compile(r"[\s\"'`;&|()<>{}=!,]+")
+_WORDS = expression(r"[\s\"'`;&|()<>{}=!,]+")
 _TASKS = {
     "make": "Makefile makefile GNUmakefile",
     "just": "justfile Justfile .justfile",
@@ -41,7 +42,7 @@ _TASKS = {
     "nox": "noxfile.py",
 }
 """Commands in a hook that take what to do from a file of the project."""
-_TASK = re.compile(rf"(?:^|[;&|(]|\bexec)[ \t]*({'|'.join(_TASKS)})\b", re.MULTILINE)
+_TASK = expression(rf"(?:^|[;&|(]|\bexec)[ \t]*({'|'.join(_TASKS)})\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,8 @@ def _git_folders(top: str) -> list[str]:
 
 # Settings
 
-_SECTION = re.compile(r'\s*\[\s*([\w-]+)[^"\]]*(?:"(?:[^"\\]|\\.)*"\s*)?\]?')
-_SETTING = re.compile(r"\s*([\w-]+)\s*=\s*(.*)", re.DOTALL)
+_SECTION = expression(r'\s*\[\s*([\w-]+)[^"\]]*(?:"(?:[^"\\]|\\.)*"\s*)?\]?')
+_SETTING = expression(r"\s*([\w-]+)\s*=\s*(.*)", re.DOTALL)
 _HARMLESS = frozenset({"remote", "branch", "user", "submodule", "color", "push", "pull", "init"})
 _STILL_OBEYED = frozenset({"uploadpack", "receivepack", "vcs", "update"})
 

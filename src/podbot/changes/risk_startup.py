@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from glob import iglob
 from itertools import islice
 
+from podbot.changes.late import expression
 from podbot.changes.risk_reading import Pointer, beneath, names_in, start_of
 
 MAX_START_FILES = 60
@@ -41,11 +42,11 @@ _OF_SHELLS = [
     ".xsession",
     ".config/fish/config.fish",
 ]
-_LOADS = re.compile(r"(?:^|[\s;&|({])\\?(?:\.|source)[ \t]+(\"[^\"\n]+\"|'[^'\n]+'|[^\s;&|)\"']+)")
-_SETS = re.compile(r"(?:^|[\s;])(\w+)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|\"']*)")
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?:[^\w}][^}]*)?\})")
-_IMPORTS = re.compile(r"\b(?:import|from)[ \t]+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)")
-_CALLED = re.compile(r"(?:__import__|import_module)\(\s*['\"](\w+)")
+_LOADS = expression(r"(?:^|[\s;&|({])\\?(?:\.|source)[ \t]+(\"[^\"\n]+\"|'[^'\n]+'|[^\s;&|)\"']+)")
+_SETS = expression(r"(?:^|[\s;])(\w+)=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|\"']*)")
+_VARIABLE = expression(r"\$(?:(\w+)|\{(\w+)(?:[^\w}][^}]*)?\})")
+_IMPORTS = expression(r"\b(?:import|from)[ \t]+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)")
+_CALLED = expression(r"(?:__import__|import_module)\(\s*['\"](\w+)")
 
 
 def loaded_by_shells(environment: Mapping[str, str]) -> Iterator[Pointer]:

@@ -11,10 +11,10 @@ import fnmatch
 import posixpath
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
 
 from podbot.changes.model import Change, ChangeSet, FileType
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass, replace
 
 ANY_DEPTH = "**"
 _MAGIC = re.compile(r"[*?\[]")
@@ -49,6 +49,40 @@ def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
         changes,
         changes=tuple(each for each in changes if (each.target, each.path) in chosen),
         folder_times=_complete_folders(changes, chosen, wanted),
+    )
+
+
+def places_named(
+    places: Collection[tuple[str, str]], patterns: Sequence[str]
+) -> set[tuple[str, str]]:
+    """Of some places, each a target and a path in it, those that any pattern means.
+
+    Raises `ChangesError` (kind ``nothing_selected``) for a pattern that means none of them.
+    """
+    names = {name for target, path in places for name in (path, f"{target}/{path}")}
+    wanted = [_Pattern.of(text, literal=text.rstrip("/") in names) for text in patterns]
+    chosen = {
+        pattern.text: {(target, path) for target, path in places if pattern.means(target, path)}
+        for pattern in wanted
+    }
+    missed = [text for text, found in chosen.items() if not found]
+    if missed:
+        raise ChangesError(
+            "nothing that was applied matches " + ", ".join(f"{text!r}" for text in missed),
+            kind=Kind.NOTHING_SELECTED,
+            remedy="name a path relative to the target, an absolute path, or a glob",
+        )
+    return set[tuple[str, str]]().union(*chosen.values())
+
+
+def named(changes: ChangeSet, pattern: str) -> tuple[Change, ...]:
+    """The changes that one pattern means, and no folder that only others need; none is none."""
+    literal = bool(_MAGIC.search(pattern)) and pattern.rstrip("/") in _names(changes)
+    wanted = _Pattern.of(pattern, literal=literal)
+    return tuple(
+        change
+        for change in changes
+        if any(wanted.means(change.target, path) for path in change.paths)
     )
 
 

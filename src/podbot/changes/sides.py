@@ -7,10 +7,11 @@ read is a side with a problem, not an exception: the other changes can still be 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from podbot.changes.model import Change, ChangeSet, FileType, State
+from podbot.frozen import dataclass
+from podbot.sandbox import extents
 
 MAX_BYTES = 8 * 1024 * 1024
 """Files larger than this are not compared line by line."""
@@ -84,7 +85,7 @@ def _read(file: BinaryIO, size: int) -> Side:
     # One byte more than the state says, to see whether it is still true.
     data = file.read(size + 1)
     if len(data) != size:  # it is being written to: read on to its end, or to the limit
-        data += exactly(file, MAX_BYTES + 1 - len(data))
+        data += extents.exactly(file, MAX_BYTES + 1 - len(data))
     if data.find(b"\0", 0, BINARY_CHECK) >= 0:
         kept = data if _is_text_but_for_nuls(data) else None
         return Side(len(data), None, binary=True, with_nuls=kept)
@@ -108,27 +109,6 @@ def same_bytes(changes: ChangeSet, change: Change) -> bool:
             open_side(changes, change, old=True) as old,
             open_side(changes, change, old=False) as new,
         ):
-            return same_contents(old, new)
+            return extents.same(old, new)
     except OSError:
         return False
-
-
-def same_contents(old: BinaryIO, new: BinaryIO) -> bool:
-    """Whether two open files hold the same from where they stand."""
-    while True:
-        one, other = exactly(old, CHUNK), exactly(new, CHUNK)
-        if one != other:
-            return False
-        if not one:
-            return True
-
-
-def exactly(file: BinaryIO, size: int) -> bytes:
-    """So many bytes, fewer only at the end: a raw file may give fewer at any time."""
-    data = file.read(size)
-    while data and len(data) < size:
-        more = file.read(size - len(data))
-        if not more:
-            break
-        data += more
-    return data

@@ -10,13 +10,15 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from podbot.changes import journal, placing
+from podbot.changes import journal, placing, settling
 from podbot.changes.model import FILE, FOLDER
 from podbot.changes.moves import Folder, Move, Plan
 from podbot.changes.placing import Named
+from podbot.changes.staging import Layout
 from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
@@ -76,14 +78,17 @@ class Site:
         self._kept_copies: dict[tuple[int, int], str] = {}
         self._shelves: set[tuple[int, int]] = set()  # those that were made, by target
         self._brought: dict[tuple[int, int], tuple[Move, int]] = {}
+        self._waiting: dict[tuple[int, int], tuple[Move, int]] = {}
         self._names: dict[int, dict[int, str]] = {}
         self._leaving = {
             (move.target, move.path)
             for move in plan.moves
             if move.was is not None and move.was.type is FOLDER
         }
-        self.begun: int | None = None
-        """The last move that touched its path, None if that is not known, as after a crash."""
+        self.touched: set[int] | None = None
+        """The moves that touched their paths, None if that is not known, as after a crash."""
+        self.staged: set[int] = set()
+        """Moves whose new thing, or old one that is a copy, waits to be put in place."""
         self.foreign: set[int] = set()
         """Moves whose temporary name someone else has taken."""
 
@@ -108,13 +113,35 @@ class Site:
         return tree
 
     def spot(self, move: Move) -> Spot:
-        """Its place. Valid until many other folders were asked for."""
+        """Its place. Good for as long as it is kept, whatever else is looked for meanwhile."""
         tree = self._trees[move.target] or self.tree(move)
         above, _, name = move.path.rpartition("/")
         folder = beside = tree.folder(above)
         if move.new is None and (move.target, above) in self._leaving:
             beside = tree.folder(self.staging_folder(move))
         return Spot((folder, name), (beside, journal.temporary(self.plan, move)), above)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What waits where until it is put in place."""
+        return Layout(self.plan)
+
+    def staging(self, move: Move) -> Named:
+        """Where something new waits before it is put in place."""
+        if self.layout.is_inner(move):
+            return self.tree(move).folder(self.layout.folder_of(move)), move.path.rpartition("/")[2]
+        folder = self.tree(move).folder(self.staging_folder(move))
+        return folder, journal.temporary(self.plan, move)
+
+    def remove_staged(self, move: Move, thing: Named) -> None:
+        """Remove what waits under a temporary name: a new folder with what was to come with it."""
+        facts = placing.facts_of(*thing)
+        if facts is not None and placing.type_of(facts) is FOLDER:
+            self.tree(move).forget()  # what was staged before may be elsewhere now
+            for inner in reversed(self.layout.coming_with(move)):
+                with suppress(FileNotFoundError):
+                    placing.remove(*self.staging(inner))
+        placing.remove(*thing)
 
     def staging_folder(self, move: Move) -> str:
         """The folder its things are staged in: its own, or the next above that stays."""
@@ -201,7 +228,7 @@ class Site:
         facts = os.stat(spot.temp, dir_fd=spot.temp_folder, follow_symlinks=False)
         first = self._kept_copies.setdefault((facts.st_dev, facts.st_ino), name)
         if first == name:
-            placing.copy(spot.staged, (store, name))
+            placing.copy(spot.staged, (store, name), durable=self.is_small)
         else:
             os.link(first, name, src_dir_fd=store, dst_dir_fd=store, follow_symlinks=False)
         return False
@@ -222,18 +249,25 @@ class Site:
             return False  # whatever the reason: it is looked at one by one
         return True
 
-    def bring(self, move: Move, spot: Spot) -> None:
+    def bring(self, move: Move, to: Named) -> None:
         """Carry it back from the store to its temporary name, which must be free."""
         store, name = self._stores[move.target], self.plan.kept_as(move)
         try:
-            os.rename(name, spot.temp, src_dir_fd=store, dst_dir_fd=spot.temp_folder)
+            os.rename(name, to[1], src_dir_fd=store, dst_dir_fd=to[0])
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-        else:
-            return
-        if not self._linked_to_brought(move, spot) and not self._linked_to_other(move, spot):
-            placing.copy((store, name), spot.staged)
+            if not self._linked_to_brought(move, to) and not self._linked_to_other(move, to):
+                mode = None if move.was is None else move.was.mode
+                placing.copy((store, name), to, durable=self.is_small, mode=mode)
+                self._note_waiting(move, to)
+        self.staged.add(move.number)
+
+    def _note_waiting(self, move: Move, copy: Named) -> None:
+        """Remember a copy that waits, so that other names of it become links to it."""
+        kept, there = self.kept_facts(move), placing.facts_of(*copy)
+        if kept is not None and there is not None and kept.st_nlink > 1:
+            self._waiting.setdefault((move.target, kept.st_ino), (move, there.st_ino))
 
     def note_brought(self, move: Move, spot: Spot) -> None:
         """Remember a copy that is in its place, so that other names of it become links to it."""
@@ -242,40 +276,39 @@ class Site:
         if kept is not None and there is not None and kept.st_nlink > 1:
             self._brought.setdefault((move.target, kept.st_ino), (move, there.st_ino))
 
-    def _linked_to_brought(self, move: Move, spot: Spot) -> bool:
-        name, store = self.plan.kept_as(move), self._stores[move.target]
-        kept = os.stat(name, dir_fd=store, follow_symlinks=False)
-        first, inode = self._brought.get((move.target, kept.st_ino), (None, 0))
-        if first is None:
-            return False
-        other = self.spot(first)
-        facts = placing.facts_of(*other.place)
-        if facts is None or facts.st_ino != inode:
-            return False
-        os.link(
-            other.name, spot.temp,
-            src_dir_fd=other.folder, dst_dir_fd=spot.temp_folder, follow_symlinks=False,
-        )  # fmt: skip
-        return True
+    def _linked_to_brought(self, move: Move, to: Named) -> bool:
+        kept = self.kept_facts(move)
+        key = move.target, kept.st_ino if kept is not None else 0
+        for known, is_waiting in ((self._waiting, True), (self._brought, False)):
+            first, inode = known.get(key, (None, 0))
+            if first is None:
+                continue
+            try:
+                other = self.staging(first) if is_waiting else self.spot(first).place
+            except OSError:
+                continue  # its folder went meanwhile
+            facts = placing.facts_of(*other)
+            if facts is not None and facts.st_ino == inode:
+                _link(other, to)
+                return True
+        return False
 
-    def _linked_to_other(self, move: Move, spot: Spot) -> bool:
+    def _linked_to_other(self, move: Move, to: Named) -> bool:
         """Link to a name the file had besides and still has, so that they are one file again."""
         was = move.was
         if was is None or was.type is not FILE or was.links < 2:
             return False
         tree = self.tree(move)
         path = self._other_names(move.target).get(was.inode)
-        facts = tree.facts(path) if path is not None else None
-        if path is None or facts is None or not placing.is_same(facts, was):
+        if path is None:
             return False
-        folder, name = tree.parent(path)
         try:
-            os.link(
-                name, spot.temp,
-                src_dir_fd=folder, dst_dir_fd=spot.temp_folder, follow_symlinks=False,
-            )  # fmt: skip
+            facts = tree.facts(path)
+            if facts is None or not placing.is_same(facts, was):
+                return False
+            _link(tree.parent(path), to)
         except PermissionError:
-            return False  # someone else's file: a copy has to do
+            return False  # someone else's file, or in a folder that is closed: a copy has to do
         return True
 
     def _other_names(self, target: int) -> dict[int, str]:
@@ -301,3 +334,52 @@ class Site:
                         found[entry.inode()] = path
         self._names[target] = found
         return found
+
+    # What is on the disk
+
+    @cached_property
+    def is_small(self) -> bool:
+        """Whether each file is waited for by itself, instead of everything on a disk at once."""
+        plan = self.plan
+        size = len(plan.moves) + len(plan.folders)
+        # Some file systems write a file's attributes with the file only, which must be opened then.
+        return size <= settling.FEW and not any(move.in_place for move in plan.moves)
+
+    def settle_staged(self) -> None:
+        """Wait until what waits to be put in place is on the disk."""
+        if self.staged and not self.is_small:  # else each file was waited for
+            journal.step("settle what is staged")
+            self._settle_all(stores=False)
+
+    def settle(self) -> None:
+        """Wait until everything that was done to targets and stores is on the disk."""
+        journal.step("settle")
+        if not self.is_small or not self._settle_each():
+            self._settle_all(stores=True)
+
+    def _settle_all(self, stores: bool) -> None:
+        fds: list[int] = [tree.folder("") for tree in self._trees if tree is not None]
+        if stores:
+            fds += self._stores
+        for fd in {os.fstat(fd).st_dev: fd for fd in fds}.values():
+            settling.file_system(placing.by_handle(fd))
+
+    def _settle_each(self) -> bool:
+        """Whether that was possible: a folder that may not be listed cannot be waited for."""
+        try:
+            for note in self.plan.folders:
+                tree = self._trees[note.target]
+                if tree is not None:
+                    with suppress(FileNotFoundError, NotADirectoryError):
+                        settling.folder(placing.by_handle(tree.folder(note.path)))
+            for fd in self._stores:
+                settling.folder(placing.by_handle(fd))
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
+                return False
+            raise
+        return True
+
+
+def _link(thing: Named, to: Named) -> None:
+    os.link(thing[1], to[1], src_dir_fd=thing[0], dst_dir_fd=to[0], follow_symlinks=False)

@@ -11,18 +11,19 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-from podbot.sandbox.channel import visible
+from podbot.changes.late import expression
+from podbot.sandbox.visible import visible
 
 # Letters and marks by their category, so that `str.isprintable` lets them pass, but nothing is
 # drawn for them. The selector that makes an emoji of a symbol may follow a symbol.
-_UNSEEN = re.compile(
+_UNSEEN = expression(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0e\uffa0"
     "\U000e0100-\U000e01ef]|(?<![\u203c-\u3299\U0001f000-\U0001faff])\ufe0f"
 )
 # Spelled here, so that \xa0 always means a byte that is no UTF-8 and never this character.
-_LATIN = re.compile("[\u0080-\u00a0\u00ad]")
+_LATIN = expression("[\u0080-\u00a0\u00ad]")
 _BLANK = "\\x20"
-_WORDS = re.compile(r"[^\W\d_]+")
+_WORDS = expression(r"[^\W\d_]+")
 _LIKE_SLASH_OR_DOT = frozenset("\u2024\u2044\u2215\u29f8\ufe52\uff0e\uff0f")
 # By the first word of a letter's name: scripts with letters that are drawn like Latin ones.
 _LATIN_LIKE = frozenset(
@@ -35,7 +36,7 @@ _TWINS = frozenset(
     "\u03bf\u03bd\u03c1\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1"
     "\u03a4\u03a5\u03a7"
 )
-_BAD_BYTE = re.compile("[\udc80-\udcff]")
+_BAD_BYTE = expression("[\udc80-\udcff]")
 
 
 def shown(text: str) -> str:

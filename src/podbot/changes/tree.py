@@ -2,7 +2,8 @@
 
 Both sides of a change set are read through this, and apply and undo write through it. A path is
 walked by the kernel in one call that refuses links and every way out (openat2), so a link that is
-swapped in meanwhile makes the call fail instead of leading elsewhere.
+swapped in meanwhile makes the call fail instead of leading elsewhere. A folder that was handed out
+stays open for as long as someone holds it: what is kept of it can never come to mean another one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from podbot.changes.model import State
 from podbot.sandbox.overlay import kernel
 
 MAX_FOLDERS = 64
-"""How many folders are held open at once."""
+"""How many folders a tree holds open for whoever asks next."""
 
 LONGEST = 4000
 """The longest path, in bytes, that is handed to the kernel at once; its limit is 4096."""
@@ -30,16 +31,44 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_QUIETLY = _READ | os.O_NOATIME  # noting the time of the first read costs more than the read
 
 
+class Held(int):
+    """A descriptor that is closed once nobody holds it any more, and never before.
+
+    The kernel gives the number of a closed descriptor to the next file that is opened, so whoever
+    keeps a bare number keeps, in the end, another file. This one cannot be outlived: keep it (in a
+    `Spot`, a variable, a `Place`) for as long as you use it, and do not make a plain number of it.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        os.close(self)
+
+
+class Place(str):
+    """A path by descriptor, for calls that take no descriptors; it holds the folder it leads by."""
+
+    __slots__ = ("_holds",)
+    _holds: int
+
+    def __new__(cls, fd: int, below: str = "") -> Self:
+        place = super().__new__(cls, f"/proc/self/fd/{fd}{below}")
+        place._holds = fd
+        return place
+
+
 class Tree:
-    """One folder and all below it. Paths are relative, "" is the folder itself."""
+    """One folder and all below it. Paths are relative, "" is the folder itself.
+
+    Of a tree that is closed nothing can be asked any more (`ValueError`).
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         """Hold a folder; no step of its path may be a link (`OSError` else)."""
         self.path = os.fspath(path)
-        self._root = -1
-        self._open: OrderedDict[str, int] = OrderedDict()
-        self._last: tuple[str, int] = "", -1  # the folder that was asked for last
-        self._root = kernel.open_real(os.fsencode(self.path), _FOLDER)
+        self._open: OrderedDict[str, Held] = OrderedDict()
+        self._held: Held | None = Held(kernel.open_real(os.fsencode(self.path), _FOLDER))
+        self._last: tuple[str, Held] = "", self._held  # the folder that was asked for last
 
     def __enter__(self) -> Self:
         return self
@@ -53,24 +82,25 @@ class Tree:
         self.close()
 
     def close(self) -> None:
-        """Let go of every descriptor."""
-        self.forget()
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
-
-    def __del__(self) -> None:
-        self.close()
+        """Let go of everything; what someone still holds is closed when he lets go of it."""
+        self._open.clear()
+        self._held = None
+        del self._last
 
     def forget(self) -> None:
         """Let go of the folders beneath, as after they were renamed or replaced."""
-        self._last = "", -1
-        while self._open:
-            os.close(self._open.popitem()[1])
+        self._last = "", self._root
+        self._open.clear()
 
-    def folder(self, path: str) -> int:
-        """A descriptor of a folder beneath, ours to close and valid until others were asked for."""
-        if not path:
+    @property
+    def _root(self) -> Held:
+        if self._held is None:
+            raise ValueError(f"the tree {self.path} is closed")
+        return self._held
+
+    def folder(self, path: str) -> Held:
+        """A descriptor of a folder beneath, open for as long as it is held."""
+        if self._held is None or not path:
             return self._root
         last, fd = self._last
         if path == last:
@@ -82,30 +112,27 @@ class Tree:
         else:
             fd = self._reach(path)
             while len(self._open) >= MAX_FOLDERS:
-                os.close(self._open.popitem(last=False)[1])
+                self._open.popitem(last=False)
             self._open[path] = fd
         self._last = path, fd
         return fd
 
-    def _reach(self, path: str) -> int:
+    def _reach(self, path: str) -> Held:
         """Open a folder beneath; one too far down for a single call in several."""
         name = os.fsencode(path)
+        above = self._root
         if len(name) < LONGEST:
-            return kernel.open_beneath(self._root, name, _FOLDER)
-        steps, above = name.split(b"/"), self._root
+            return Held(kernel.open_beneath(above, name, _FOLDER))
+        steps = name.split(b"/")
         while steps:
             count, size = 0, 0
             while count < len(steps) and (size := size + len(steps[count]) + 1) < LONGEST:
                 count += 1
-            try:
-                fd = kernel.open_beneath(above, b"/".join(steps[:count]), _FOLDER)
-            finally:
-                if above != self._root:
-                    os.close(above)
-            above, steps = fd, steps[count:]
+            above = Held(kernel.open_beneath(above, b"/".join(steps[:count]), _FOLDER))
+            steps = steps[count:]
         return above
 
-    def parent(self, path: str) -> tuple[int, str]:
+    def parent(self, path: str) -> tuple[Held, str]:
         """The folder a path lies in, and its name there; the path may not be empty."""
         above, _, name = path.rpartition("/")
         return self.folder(above), name
@@ -143,14 +170,14 @@ class Tree:
     def names(self, path: str) -> list[str]:
         """What is in a folder, unsorted."""
         # An O_PATH descriptor cannot be listed; this opens the very same folder again.
-        return os.listdir(f"/proc/self/fd/{self.folder(path)}")
+        return os.listdir(Place(self.folder(path)))
 
-    def place(self, path: str) -> str:
+    def place(self, path: str) -> Place:
         """A path for calls that know no descriptors; only its last step could be a link."""
         if not path:
-            return f"/proc/self/fd/{self._root}/."
+            return Place(self._root, "/.")
         folder, name = self.parent(path)
-        return f"/proc/self/fd/{folder}/{name}"
+        return Place(folder, f"/{name}")
 
     def xattrs(self, path: str) -> tuple[tuple[str, bytes], ...]:
         """Extended attributes that are the user's, sorted; the overlay's own are left out."""

@@ -1,24 +1,29 @@
-"""Undoing an application: the host gets back, bit for bit, what it had.
+"""Undoing an application, or a part of it: the host gets back, bit for bit, what it had.
 
-Refused as a whole, before anything is touched, where the host moved on since. What was replaced is
-taken from the journal's store; an undo that is interrupted is completed by whoever comes next.
-Writes only what an application wrote.
+Where the host moved on since, it is refused before anything is touched, or leaves that out, or sets
+what the host has now aside and goes on. What was replaced is taken from the journal's store; an
+undo that is interrupted is completed by whoever comes next. Writes only what an application wrote.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from podbot.changes import journal, recovery
-from podbot.changes.forward import Result
+from podbot.changes import asides, journal, ledger, recovery
+from podbot.changes.applied import Application, applications
+from podbot.changes.choosing import Choice, OnConflict, choose
 from podbot.changes.journal import Journal
-from podbot.changes.model import FOLDER, Identity, State
-from podbot.changes.moves import Folder, Move
-from podbot.changes.site import Site
-from podbot.changes.text import listed, shown_name
+from podbot.changes.moved_on import Check, LayerFiles
+from podbot.changes.moves import Folder, Plan, as_json
+from podbot.changes.parts import half_done
+from podbot.changes.parts import only as only_part
+from podbot.changes.recovery import Recovered
+from podbot.changes.text import listed
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass
 from podbot.sandbox.overlay.layers import Layer
 
 
@@ -26,235 +31,171 @@ from podbot.sandbox.overlay.layers import Layer
 class Undone:
     """What was undone: the application, and the absolute paths that are as they were before.
 
+    ``skipped`` are paths that stay as they are, each with the reason. ``kept`` are paths of which
+    the host had a newer version, each with the file that it is in now. ``left`` is how many paths
+    of its layer can be undone later, ``left_earlier`` how many of them by earlier applications.
     ``recovered`` says what an earlier interruption left to be healed first.
     """
 
     id: str
     restored: tuple[str, ...]
     recovered: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+    left: int = 0
+    left_earlier: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
-    """One application of changes to the host, as a list shows it.
-
-    ``left`` are things that could not be taken back when it was undone, each with the reason.
-    """
-
-    id: str
-    layer_id: str
-    when: float
-    paths: int
-    undone: bool
-    left: tuple[str, ...] = ()
-
-
-def undo(journal_or_layer_id: str) -> Undone:
+def undo(
+    journal_or_layer_id: str, *, only: Sequence[str] = (), on_conflict: OnConflict = "stop"
+) -> Undone:
     """Undo an application, or the latest of a layer that is not undone yet.
 
-    Raises `ChangesError`: ``nothing_to_undo``; ``undo_refused`` where the host moved on since,
-    naming the files; ``permission`` where a folder is not ours to write; ``disk_full`` and
-    ``apply_failed`` if it cannot be done; ``in_use``.
+    ``only`` are patterns as for `select`: what else was applied stays, and can be undone later.
+    Where the host moved on, ``on_conflict`` stops before anything is touched, leaves that out
+    (``skip``), or sets what the host has now aside (``overwrite``) and says where it is.
+
+    What could not be undone stays in the journal's store, and the next call tries it again.
+
+    Raises `ChangesError`: ``nothing_to_undo``; ``nothing_selected``; ``undo_refused`` where the
+    host moved on since, naming the files; ``permission`` where a folder is not ours to write;
+    ``disk_full`` and ``apply_failed`` if it cannot be done; ``in_use``.
     """
-    with journal.locked():
-        recovered = tuple(recovery.heal())
-        own = _latest(journal_or_layer_id)
-        plan = own.read()
-        with recovery.opened(plan) as site:
-            result = recovery.result_of(own)
-            with recovery.opened_up(own, site, result) as opened:
-                check = _Check(site, result, opened)
-                check.refuse_if_moved_on()
-                check.refuse_if_no_room()
-                site.refuse_if_not_ours("run as its owner, or make it writable for you")
-                own.mark(journal.UNDOING, {"natural": check.natural(), "modes": check.modes()})
-            outcome = recovery.undo_on(own, site, result)
+    with _latest_alone(journal_or_layer_id) as (own, before):
+        plan, recovered = recovery.plan_of(own), tuple(before.lines)
+        if own.is_undone:  # that was cut short, and is done now
+            return Undone(own.id, plan.paths, recovered, (), (), *_left(own))
+        choice = Choice(None, (), ())
+        if own.marked(journal.UNDOING):
+            own.unmark(journal.UNDONE)
+        else:
+            choice = _begin(own, plan, only, on_conflict)
+            if choice.part is not None and not choice.part:
+                return Undone(own.id, (), recovered, choice.skipped, (), *_left(own))
+        part = recovery.undoing_part(own, plan)
+        with recovery.opened(part) as site:
+            kept = tuple(
+                (
+                    plan.where(Folder(one.target, one.path, None, None)),
+                    str(asides.place_of(site, one)),
+                )
+                for one in asides.noted(own)
+            )
+            try:
+                outcome = recovery.undo_on(own, site, recovery.result_of(own))
+            except OSError as error:
+                raise _not_undone([error.strerror or str(error)]) from error
     if outcome.left or outcome.failed:
-        raise ChangesError(
-            f"not all could be undone:\n{listed([*outcome.left, *outcome.failed])}",
-            kind=Kind.APPLY_FAILED,
-            remedy="put it right; what failed is tried again by the next apply or undo",
-        )
-    return Undone(own.id, plan.paths, recovered)
+        raise _not_undone([*outcome.left, *outcome.failed])
+    return Undone(own.id, part.paths, recovered, choice.skipped, kept, *_left(own))
 
 
-def applications(layer_id: str) -> list[Application]:
-    """What was applied from a layer, oldest first."""
-    found = []
-    for own in journal.of_layer(layer_id):
-        if not own.marked(journal.DONE):
-            continue
-        made = own.summary()
-        facts = own.facts(journal.UNDONE)
-        left = facts.get("left", ()) if isinstance(facts, dict) else ()
-        found.append(
-            Application(own.id, layer_id, made.created, made.paths, facts is not None, tuple(left))
-        )
-    return found
+def _not_undone(reasons: Sequence[str]) -> ChangesError:
+    return ChangesError(
+        f"not all could be undone:\n{listed(reasons)}",
+        kind=Kind.APPLY_FAILED,
+        remedy="put it right and undo it once more: that goes on with what is left",
+    )
 
 
-def forget(layer_id: str, layer: Layer | None = None) -> None:
+def _left(own: Journal) -> tuple[int, int]:
+    """How many paths of its layer can still be undone, and how many of them were applied earlier.
+
+    What was applied twice is one path, and that of the later application.
+    """
+    here = set(own.read().paths) if own.is_active else set[str]()
+    earlier: set[str] = set()
+    for other in journal.of_layer(own.layer_id):
+        if other != own and other.is_active:
+            with suppress(ChangesError):  # one that cannot be read is told where it is undone
+                earlier |= set(other.read().paths)
+    return len(here | earlier), len(earlier - here)
+
+
+@contextmanager
+def _latest_alone(name: str) -> Iterator[tuple[Journal, Recovered]]:
+    """The application that is meant, with its targets held."""
+    own = _latest(name)
+    if own is None:
+        raise _nothing(name, recovery.recover())
+    while own is not None:
+        with recovery.at_work(own.summary().targets, "undoing", own.layer_id) as before:
+            was_cut_short = own.id in before.healed and own.is_undone
+            if was_cut_short or _latest(name) == own:
+                yield own, before
+                return
+        own = _latest(name)  # another podbot has undone that one, or applied more, meanwhile
+    raise _nothing(name, before.lines)
+
+
+def _begin(own: Journal, plan: Plan, only: Sequence[str], on_conflict: OnConflict) -> Choice:
+    """Find out what can be undone, and note that it is being undone."""
+    result = recovery.result_of(own)
+    with recovery.opened(plan) as site, recovery.opened_up(own, site, result) as opened:
+        check = Check(site, result, opened, LayerFiles(own, site))
+        choice = choose(plan, check.clashes(), only, on_conflict)
+        facts: dict[str, object] = {"natural": check.natural(), "modes": check.modes()}
+        facts["instead"] = [[n, json.loads(as_json(state))] for n, state in check.instead.items()]
+        if choice.part is None:
+            check.refuse_if_no_room()
+            site.refuse_if_not_ours("run as its owner, or make it writable for you")
+        elif not choice.part:
+            return choice
+        else:
+            facts["natural"] = [*check.natural(), *half_done(plan, choice.part)]
+            facts |= choice.part.data()
+            with recovery.opened(only_part(plan, choice.part)) as part:
+                Check(part, result, opened, LayerFiles(own, part)).refuse_if_no_room()
+                part.refuse_if_not_ours("run as its owner, or make it writable for you")
+        first = asides.free_number(place.kept for place in plan.places)
+        facts["aside"] = [
+            asides.aside(target, path, stat, number)
+            for number, (target, path, stat) in enumerate(choice.aside, first)
+        ]
+        own.mark(journal.UNDOING, facts)
+        return choice
+
+
+def forget(layer_id: str, layer: Layer | None = None) -> Path | None:
     """Remove the journals of a layer and all they kept: what was applied is applied for good.
 
-    ``layer`` goes too, and not under the hands of an apply that reads from it.
+    ``layer`` is put away first, and not under the hands of an apply that reads from it; gives where
+    it waits to be removed.
     """
-    with journal.locked():
-        recovery.heal()
+    trash = None
+    targets = {target for own in journal.of_layer(layer_id) for target in _targets(own)}
+    targets |= set(layer.targets if layer is not None else ())
+    with recovery.at_work(targets, "discarding", layer_id):
         if layer is not None:
-            layer.discard()
+            trash = layer.put_away()
         for own in journal.of_layer(layer_id):
             if own.marked(journal.UNDONE) or (
                 own.marked(journal.DONE) and not own.marked(journal.UNDOING)
             ):
                 own.remove()
-        journal.forget_touched()
+        ledger.prune(targets)
+    return trash
 
 
-def _latest(name: str) -> Journal:
+def _targets(own: Journal) -> tuple[str, ...]:
+    try:
+        return own.summary().targets
+    except ChangesError:
+        return ()  # it has no plan that anyone could carry out
+
+
+def _latest(name: str) -> Journal | None:
     candidates = [own for own in journal.found() if name in (own.id, own.layer_id)]
-    for own in reversed(candidates):
-        if own.marked(journal.DONE) and not own.marked(journal.UNDONE):
-            return own
-    raise ChangesError(
-        f"nothing that was applied from {name!r} is left to undo",
+    return next((own for own in reversed(candidates) if own.is_active), None)
+
+
+def _nothing(name: str, healed: Iterable[str]) -> ChangesError:
+    """What to raise if there is nothing to undo; an apply of it may just have been taken back."""
+    return ChangesError(
+        "\n".join([*healed, f"nothing that was applied from {name!r} is left to undo"]),
         kind=Kind.NOTHING_TO_UNDO,
         remedy="`podbot changes show` says what was applied from a run",
     )
 
 
-class _Check:
-    """An application against the host as it is now."""
-
-    def __init__(self, site: Site, result: Result, opened: Mapping[tuple[int, str], int]):
-        self._site, self._plan, self._result = site, site.plan, result
-        self._opened = opened
-        self._kept = site.kept()
-        self._touched: dict[Identity, Identity] | None = None
-        self._folder_is_there: dict[tuple[int, str], bool] = {}
-        self._brought = {(m.target, m.path) for m in self._plan.moves if m.new is not None}
-        self._returning = {
-            (m.target, m.path)
-            for m in self._plan.moves
-            if m.was is not None and m.was.type is FOLDER
-        }
-
-    def refuse_if_moved_on(self) -> None:
-        """Raise if anything is not as the application left it."""
-        entries: list[tuple[Move | Folder, str]] = [*self._moves(), *self._folders()]
-        found = [f"{shown_name(self._plan.where(entry))}: {reason}" for entry, reason in entries]
-        if found:
-            raise ChangesError(
-                f"the host moved on since these changes were applied:\n{listed(found)}",
-                kind=Kind.UNDO_REFUSED,
-                remedy="undo what was done to them since, or go on by hand",
-            )
-
-    def _moves(self) -> Iterator[tuple[Move, str]]:
-        for move in self._plan.moves:
-            reason = self._reason(move)
-            if reason is not None:
-                yield move, reason
-
-    def _reason(self, move: Move) -> str | None:
-        try:
-            facts = self._site.tree(move).facts(move.path)
-            has_folder = self._has_folder(move)
-        except OSError as error:
-            return f"it cannot be reached: {error.strerror}"
-        after = self._result.after.get(move.number)
-        if after is None and facts is not None:
-            return "something was put there since"
-        if after is not None and facts is None:
-            return "it was removed since"
-        if not has_folder:
-            return "its folder was removed since"
-        if after is not None and facts is not None:
-            now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
-            if after.type is FOLDER:  # its ctime moves with every entry
-                now = (facts.st_dev, facts.st_ino, after.ctime_ns)
-            if now != after.identity and now != self._latest(after.identity):
-                return "it was changed since"
-        was = move.was
-        needs = was is not None and was.type is not FOLDER and not move.in_place
-        if needs and (move.target, self._plan.kept_as(move)) not in self._kept:
-            return "what was there before is not in the store any more"
-        return None
-
-    def _latest(self, identity: Identity) -> Identity:
-        """What became of a thing that podbot moved away and back since."""
-        if self._touched is None:
-            self._touched = journal.touched()
-        while identity in self._touched:
-            identity = self._touched[identity]
-        return identity
-
-    def _has_folder(self, move: Move) -> bool:
-        """Whether the folder it lies in is there, or comes back."""
-        key = (move.target, move.path.rpartition("/")[0])
-        known = self._folder_is_there.get(key)
-        if known is None:
-            known = key in self._returning or self._site.tree(move).facts(key[1]) is not None
-            self._folder_is_there[key] = known
-        return known
-
-    def _folders(self) -> Iterator[tuple[Folder, str]]:
-        for note, after in self._notes():
-            tree = self._site.tree(note)
-            if note.was is None:
-                prefix = f"{note.path}/" if note.path else ""
-                for name in sorted(tree.names(note.path)):
-                    if (note.target, prefix + name) not in self._brought:
-                        yield note, f"{shown_name(name)} was put into it since"
-            if note.new is not None:
-                now = tree.state(note.path)
-                if now is None or not replace(now, mode=self._mode(note)).looks_like(after):
-                    yield note, "its mode or attributes were changed since"
-
-    def _notes(self) -> Iterator[tuple[Folder, State]]:
-        """Folders that were there after the application and still are."""
-        for note, after in zip(self._plan.folders, self._result.folders, strict=True):
-            if after is None or after.type is not FOLDER:
-                continue
-            try:
-                facts = self._site.tree(note).facts(note.path)
-            except OSError:
-                continue  # told for what is in it
-            if facts is not None and (facts.st_dev, facts.st_ino) == (after.device, after.inode):
-                yield note, after
-
-    def refuse_if_no_room(self) -> None:
-        """Raise if what must be copied back does not fit."""
-        for index, place in enumerate(self._plan.places):
-            needed = self._site.kept_elsewhere(index)
-            if needed:
-                room = os.statvfs(place.path)
-                if room.f_bavail * room.f_frsize < needed:
-                    raise ChangesError(
-                        f"there is no room to undo: {place.path} needs {needed} bytes",
-                        kind=Kind.DISK_FULL,
-                        remedy="make room and try again",
-                    )
-
-    def natural(self) -> list[tuple[int, str]]:
-        """Folders that others put something into since: their time stays what it is."""
-        return [
-            (note.target, note.path)
-            for note, after in self._notes()
-            if note.was is not None and self._now(note).st_mtime_ns != after.mtime_ns
-        ]
-
-    def modes(self) -> list[tuple[int, str, int]]:
-        """Folders whose mode was not the plan's business, and was changed since."""
-        return [
-            (note.target, note.path, self._mode(note))
-            for note, after in self._notes()
-            if note.was is not None and note.new is None and self._mode(note) != after.mode
-        ]
-
-    def _mode(self, note: Folder) -> int:
-        """The mode of a folder, unless it was opened just to look into it."""
-        opened = self._opened.get((note.target, note.path))
-        return self._now(note).st_mode & 0o7777 if opened is None else opened
-
-    def _now(self, note: Folder) -> os.stat_result:
-        return os.fstat(self._site.tree(note).folder(note.path))
+__all__ = ["Application", "Undone", "applications", "forget", "undo"]

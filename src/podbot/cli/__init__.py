@@ -39,10 +39,17 @@ COMMANDS = {
     "image": ("podbot.cli.image", "build images for containers, without a registry"),
     "doctor": ("podbot.cli.doctor", "try out what this host can enforce"),
     "gc": ("podbot.cli.gc", "remove what dead sandboxes left, keep what holds changes"),
+    "completion": ("podbot.cli.completion", "make Tab complete podbot in bash, zsh or fish"),
 }
 
 QUICK = ("run", "shell")
 """Commands that people put before others: these start without argparse if they can."""
+
+READING = (*QUICK, "changes", "completion")
+"""Commands that may read their words by themselves: argparse takes time, and a ``--`` away."""
+
+LEAVING = (*QUICK, "changes")
+"""Commands whose end counts, too."""
 
 LISTENING = (*QUICK, "mcp")
 """Commands that deal with the signals that tell us to end by themselves."""
@@ -92,12 +99,14 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     if sys.stdout is None and not (words and words[0] in QUICK):
         return _cannot_tell(words, "standard output is closed")
     try:
+        if argv is None:
+            _see_children_end()
         if argv is None and not (words and words[0] in LISTENING):
             _end_as_by_ctrl_c()
         code = _dispatch(words)
         if sys.stdout is not None:
             sys.stdout.flush()
-        if argv is None and words and words[0] in QUICK:
+        if argv is None and words and words[0] in LEAVING:
             _leave(code)
     except ToldToEnd as told:
         return SIGNALLED + told.number
@@ -115,19 +124,30 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     return code
 
 
+def _see_children_end() -> None:
+    """Undo what some parents leave behind: blocked signals, and ends of children unheard of.
+
+    Signals to us that are ignored stay so: that is what `nohup` and a script's `&` are for.
+    """
+    import _signal  # type: ignore[import-not-found]  # built in; the plain one costs time
+
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+    if _signal.getsignal(_signal.SIGCHLD) == _signal.SIG_IGN:
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+
+
 def _end_as_by_ctrl_c() -> None:
     """Have SIGTERM and SIGHUP end us as Ctrl-C does, unless somebody had them ignored."""
-    import signal
-    from types import FrameType
+    import _signal  # the plain one costs time
 
-    def told(number: int, _frame: FrameType | None) -> None:
+    def told(number: int, _frame: object) -> None:
         error = ToldToEnd()
         error.number = number
         raise error
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, told)
+    for number in (_signal.SIGTERM, _signal.SIGHUP):
+        if _signal.getsignal(number) == _signal.SIG_DFL:
+            _signal.signal(number, told)
 
 
 def _cannot_tell(words: list[str], why: str, file: object = None) -> int:
@@ -180,7 +200,7 @@ def _dispatch(words: list[str]) -> int:
     from importlib import import_module
     from typing import cast
 
-    if words and words[0] in QUICK:
+    if words and words[0] in READING:
         code = cast("QuickCommand", import_module(COMMANDS[words[0]][0])).quick(words[1:])
         if code is not None:
             return code

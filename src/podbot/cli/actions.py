@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from podbot.cli import look
+from podbot.cli import look, remedies
+from podbot.cli.new_file import new_file
 from podbot.cli.progress import Progress
+from podbot.cli.remedies import Given
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from podbot.changes.apply import Applied
+    from podbot.changes.hunks import Piece
     from podbot.changes.model import ChangeSet
     from podbot.changes.records import Entry
     from podbot.changes.undo import Undone
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from podbot.sandbox.overlay.layers import Layer
 
 OnConflict = Literal["stop", "skip", "overwrite"]
+
+NOTHING_GIVEN = Given()
+MOST_PATHS = 3
+"""More than these are too many to be named in a command to paste."""
 
 PATCHES = (".patch", ".diff")
 TARBALL = ".tar"
@@ -44,19 +50,23 @@ class Saved:
 
 
 def heal() -> list[str]:
-    """Put right what a crash left half done, before anything is read or written."""
-    from podbot.changes.recovery import recover
+    """Put right what a crash left half done, before anything is read or written.
 
-    return recover()
+    What cannot be put right is told, and refused only where it would be taken for whole.
+    """
+    from podbot.changes import gate
+
+    return gate.lines()
 
 
 def refuse_live(entry: Entry, doing: str) -> None:
     """Raise kind ``in_use`` if the sandbox of a run still works."""
     if entry.live:
         raise ChangesError(
-            f"{entry.id} still runs: its changes cannot be {doing} yet",
+            f"{look.name(entry.called)} still runs: its changes cannot be {doing} yet",
             kind=Kind.IN_USE,
-            remedy=f"wait until it ends; `podbot changes diff {entry.id}` shows them meanwhile",
+            remedy="wait until it ends; meanwhile they can be seen: "
+            f"podbot changes diff {look.called(entry.called)}",
         )
 
 
@@ -64,11 +74,15 @@ def apply(
     entry: Entry,
     changes: ChangeSet,
     *,
-    hunks: Mapping[str, Collection[int]] | None = None,
+    hunks: Mapping[str, Collection[Piece]] | None = None,
     allow_flagged: bool | Collection[str] = False,
     on_conflict: OnConflict = "stop",
+    given: Given = NOTHING_GIVEN,
 ) -> Applied:
-    """Bring changes to the host; flags and conflicts stop it unless they were allowed."""
+    """Bring changes to the host; flags and conflicts stop it unless they were allowed.
+
+    ``given`` is what the person typed, for the commands that get past what stops it.
+    """
     from podbot.changes.apply import apply
 
     refuse_live(entry, "applied")
@@ -76,20 +90,7 @@ def apply(
         with Progress("applying"):
             return apply(changes, hunks=hunks, allow_flagged=allow_flagged, on_conflict=on_conflict)
     except ChangesError as error:
-        remedy = _REMEDIES.get(error.kind)
-        if remedy is None:
-            raise
-        raise ChangesError(
-            error.message, kind=error.kind, remedy=remedy.format(id=entry.id)
-        ) from None
-
-
-_REMEDIES = {
-    Kind.FLAGGED: "decide on each: podbot changes pick {id}\n"
-    "          or allow by path: podbot changes apply {id} --allow-flagged PATH",
-    Kind.CONFLICT: "see both sides: podbot changes show {id}, podbot changes diff {id}\n"
-    "          then: podbot changes apply {id} --on-conflict skip (or overwrite), or pick {id}",
-}
+        raise remedies.of_apply(error, entry.called, given) from None
 
 
 def apply_picked(entry: Entry, picked: Picked) -> Applied:
@@ -115,10 +116,10 @@ def told_applied(entry: Entry, applied: Applied) -> list[str]:
     for change, reason in applied.skipped:
         lines.append(f"  not {look.name(change.where)}: {look.text(reason)}")
     if applied.changed:
-        left = _left(entry)
+        word, left = look.called(entry.called), _left(entry)
         if left:
-            lines.append(f"{look.count(left, 'change')} left: podbot changes show {entry.id}")
-        lines.append(f"to take it back: podbot changes undo {entry.id}")
+            lines.append(f"{look.count(left, 'change')} left: podbot changes show {word}")
+        lines.append(f"to take it back: podbot changes undo {word}")
     return lines
 
 
@@ -134,40 +135,91 @@ def _left(entry: Entry) -> int:
 
 def discard_question(entry: Entry, changes: ChangeSet | None) -> str:
     """What a person should know before they throw something away."""
-    from podbot.changes import undo
+    from podbot.changes.applied import applications
 
     what = "what may be left" if changes is None else look.count(len(changes), "change")
-    question = f"throw {what} of {entry.id} away for good"
-    if any(not each.undone for each in undo.applications(entry.id)):
+    called = look.name(entry.called)
+    question = f"throw {what} of {called} away for good"
+    earlier = 0 if entry.record is None else len(entry.record.earlier)
+    if earlier:
+        number = look.count(earlier, "earlier command")
+        question = f"throw all of {called}, {what}, away for good, those of {number} too"
+    if any(not each.undone for each in applications(entry.id)):
         question += ", with the means to undo what was applied"
     return f"{question}?"
 
 
 def discard(entry: Entry) -> None:
     """Throw the changes of a run away for good, and all that is known of it."""
-    from podbot.changes import records, undo
+    from podbot.changes import discarding
 
     refuse_live(entry, "discarded")
     with Progress("removing"):
-        undo.forget(entry.id, entry.layer)
-    records.remove(entry.id)
+        discarding.discard(entry.id, entry.layer)
 
 
-def undo(entry: Entry) -> Undone:
-    """Take back what was last applied of a run."""
+def undo(
+    entry: Entry,
+    paths: Sequence[str] = (),
+    on_conflict: OnConflict = "stop",
+) -> Undone:
+    """Take back what was last applied of a run, or some of it.
+
+    Paths that mean nothing in the target are meant from here.
+    """
+    import glob
+
     from podbot.changes import undo
 
     refuse_live(entry, "undone")
-    with Progress("undoing"):
-        return undo.undo(entry.id)
+    here = glob.escape(os.path.realpath(os.curdir))
+    try:
+        with Progress("undoing"):
+            try:
+                return undo.undo(entry.id, only=paths, on_conflict=on_conflict)
+            except ChangesError as error:
+                from_here = [os.path.join(here, path) for path in paths if path]
+                if error.kind is not Kind.NOTHING_SELECTED or len(from_here) < len(paths):
+                    raise
+                try:
+                    return undo.undo(entry.id, only=from_here, on_conflict=on_conflict)
+                except ChangesError as other:
+                    if other.kind is Kind.NOTHING_SELECTED:
+                        raise error from None  # which names the paths as they were given
+                    raise
+    except ChangesError as error:
+        raise remedies.of_undo(error, entry.called, paths) from None
 
 
-def told_undone(entry: Entry, undone: Undone) -> list[str]:
-    """What was undone, for a person."""
-    return [
-        f"undone: {look.count(len(undone.restored), 'path')} as before",
-        f"to apply it again: podbot changes apply {entry.id}",
-    ]
+def told_undone(entry: Entry, undone: Undone, paths: Sequence[str] = ()) -> list[str]:
+    """What was undone, for a person who may have asked for some paths only."""
+    lines = [f"undone: {look.count(len(undone.restored), 'path')} as before"]
+    lines += [f"  not {look.name(where)}: {look.text(reason)}" for where, reason in undone.skipped]
+    for where, file in undone.kept:
+        lines.append(f"  {look.name(where)}: what you had there is now {look.name(file)}")
+    rest = remedies.command("undo", entry.called)
+    if undone.left > undone.left_earlier:
+        lines.append(f"{_still(undone.left - undone.left_earlier)}: {rest}")
+    if undone.left_earlier:
+        lines.append(f"{_still(undone.left_earlier)} by an earlier application: {rest}")
+    if undone.restored:
+        lines.append(_again(entry, undone, paths))
+    return lines
+
+
+def _again(entry: Entry, undone: Undone, paths: Sequence[str]) -> str:
+    """How to apply what was undone again, and not what was never applied with it."""
+    if not paths and _left(entry) > len(undone.restored):
+        if len(undone.restored) > MOST_PATHS:
+            return f"to apply some of it again: {remedies.command('pick', entry.called)}"
+        paths = sorted(undone.restored)
+        if len(entry.targets) == 1:
+            paths = [os.path.relpath(path, entry.targets[0]) for path in paths]
+    return f"to apply it again: {remedies.command('apply', entry.called, paths)}"
+
+
+def _still(count: int) -> str:
+    return f"{look.count(count, 'path')} still applied"
 
 
 def told_saved(changes: ChangeSet, saved: Saved) -> str:
@@ -177,26 +229,21 @@ def told_saved(changes: ChangeSet, saved: Saved) -> str:
 
 
 def save(changes: ChangeSet, file: str) -> Saved:
-    """Write changes to a new file; its ending says whether as a tarball or as a patch."""
+    """Write changes to a new file; its ending says whether as a tarball or as a patch.
+
+    The file is there once it is whole, and else never.
+    """
     format_ = _format(file)
-    with contextlib.ExitStack() as stack:
-        try:
-            out = stack.enter_context(open(file, "xb"))
-        except FileExistsError:
-            raise ChangesError(
-                f"{look.name(file)} exists", kind=Kind.EXISTS, remedy="name another file"
-            ) from None
-        except OSError as error:
-            raise _not_written(file, error) from None
-        stack.push(partial(_unmake, file))
-        try:
-            with Progress("saving"):
-                lost = _written(changes, format_, out)
-            out.flush()
-            os.fsync(out.fileno())
+    try:
+        with Progress("saving"), new_file(file) as out:
+            lost = _written(changes, format_, out)
             size = out.tell()
-        except OSError as error:
-            raise _not_written(file, error) from None
+    except FileExistsError:
+        raise ChangesError(
+            f"{look.name(file)} exists", kind=Kind.EXISTS, remedy="name another file"
+        ) from None
+    except OSError as error:
+        raise _not_written(file, error) from None
     return Saved(file, format_, size, lost)
 
 
@@ -225,13 +272,6 @@ def _written(changes: ChangeSet, format_: str, out: BinaryIO) -> tuple[str, ...]
     return tuple(not_in_patch(changes))
 
 
-def _unmake(file: str, kind: type[BaseException] | None, *_: object) -> None:
-    """Remove a file that did not get whole."""
-    if kind is not None:
-        with contextlib.suppress(OSError):
-            os.unlink(file)
-
-
 def _not_written(file: str, error: OSError) -> ChangesError:
     import errno
 
@@ -239,7 +279,7 @@ def _not_written(file: str, error: OSError) -> ChangesError:
     return ChangesError(
         f"{look.name(file)} cannot be written: {error.strerror}",
         kind=Kind.DISK_FULL if full else Kind.IO,
-        remedy="free some space, or name a file elsewhere",
+        remedy="free some space, or name a file elsewhere" if full else "name a file elsewhere",
     )
 
 
@@ -249,7 +289,7 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
     Which folder it is for is not for a stranger's file to say: without ``targets`` it must be the
     current one or lie in it, unless ``as_saved``.
     """
-    from podbot.changes import archive
+    from podbot.changes import archive, records
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
     try:
@@ -261,25 +301,31 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
             remedy="name a file that `podbot changes save` wrote",
         ) from None
     within = None if as_saved else os.path.realpath(os.curdir)
-    with source, Progress("loading"):
-        layer = archive.load(source, folders or None, within=within)
+    begun: list[Layer] = []
+
+    def note(layer: Layer) -> None:
+        begun.append(layer)
+        _record(layer, file)
+
     try:
-        return _recorded(layer, file)
+        with source, Progress("loading"):
+            layer = archive.load(source, folders or None, within=within, note=note)
+        return records.find(layer.id)
     except BaseException:
-        unload(layer)
+        for each in begun:
+            unload(each)
         raise
 
 
 def unload(layer: Layer) -> None:
     """Leave nothing of what was loaded, as something failed that had to follow."""
-    from podbot.changes import records
+    from podbot.changes import discarding
 
     with contextlib.suppress(ChangesError):
-        records.remove(layer.id)
-    layer.discard()
+        discarding.discard(layer.id, layer if layer.path.exists() else None)
 
 
-def _recorded(layer: Layer, file: str) -> Entry:
+def _record(layer: Layer, file: str) -> None:
     from podbot.changes import records
 
     command = ("podbot", "changes", "load", os.path.abspath(file))
@@ -295,4 +341,3 @@ def _recorded(layer: Layer, file: str) -> Entry:
         ended=layer.created,
     )
     records.write(record)
-    return records.find(layer.id)

@@ -7,22 +7,22 @@ since 1970, sizes are bytes, modes are numbers. `docs/changes.md` lists the keys
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes.model import Change, ChangeKind, State
+from podbot.changes.model import Change, ChangeKind, Merge, State
 from podbot.changes.risk_rules import Level
 
 if TYPE_CHECKING:
+    from podbot.changes.applied import Application
     from podbot.changes.apply import Applied
     from podbot.changes.diff import FileDiff
     from podbot.changes.hunks import Hunk
     from podbot.changes.records import Entry, Past
-    from podbot.changes.undo import Application, Undone
+    from podbot.changes.undo import Undone
     from podbot.cli.actions import Saved
     from podbot.cli.overview import Overview
     from podbot.errors import PodbotError
@@ -55,7 +55,9 @@ def text(key: str, value: str | None) -> dict[str, object]:
     shown = raw.decode("utf-8", "replace")
     found: dict[str, object] = {key: shown}
     if shown.encode() != raw:
-        found[f"{key}_base64"] = base64.b64encode(raw).decode("ascii")
+        from base64 import b64encode
+
+        found[f"{key}_base64"] = b64encode(raw).decode("ascii")
     return found
 
 
@@ -65,7 +67,9 @@ def texts(key: str, values: Sequence[str]) -> dict[str, object]:
     found: dict[str, object] = {key: [pair[key] for pair in pairs]}
     exact = f"{key}_base64"
     if any(exact in pair for pair in pairs):
-        found[exact] = [base64.b64encode(_bytes(value)).decode("ascii") for value in values]
+        from base64 import b64encode
+
+        found[exact] = [b64encode(_bytes(value)).decode("ascii") for value in values]
     return found
 
 
@@ -152,6 +156,8 @@ def place(change: Change) -> dict[str, object]:
 
 def change(change: Change, overview: Overview, diff: FileDiff) -> dict[str, object]:
     """All about one change but its lines."""
+    from podbot.cli import merges
+
     conflict = overview.conflicts.get(change.where)
     return {
         **place(change),
@@ -174,6 +180,7 @@ def change(change: Change, overview: Overview, diff: FileDiff) -> dict[str, obje
             **text("message", conflict.message),
             "host": state(conflict.host),
         },
+        "merge": merges.data(overview.changes.merges.get(change.where)),
     }
 
 
@@ -193,14 +200,17 @@ def state(side: State | None) -> dict[str, object] | None:
     }
 
 
-def file_diff(diff: FileDiff) -> dict[str, object]:
-    """The lines of one change."""
+def file_diff(diff: FileDiff, merge: Merge | None = None) -> dict[str, object]:
+    """The lines of one change, and what it met of other runs."""
+    from podbot.cli import merges
+
     return {
         **place(diff.change),
         "binary": diff.binary,
         "large": diff.large,
         **text("note", diff.note),
         "hunks": [_hunk(hunk) for hunk in diff.hunks],
+        "merge": merges.data(merge),
     }
 
 
@@ -236,7 +246,15 @@ def applied(outcome: Applied) -> dict[str, object]:
 
 def undone(outcome: Undone) -> dict[str, object]:
     """What was put back."""
-    return {"application": outcome.id, **texts("restored", outcome.restored)}
+    return {
+        "application": outcome.id,
+        **texts("restored", outcome.restored),
+        "skipped": [
+            {**text("path", where), **text("reason", reason)} for where, reason in outcome.skipped
+        ],
+        "kept": [{**text("path", where), **text("file", file)} for where, file in outcome.kept],
+        "left": outcome.left,
+    }
 
 
 def saved(outcome: Saved) -> dict[str, object]:

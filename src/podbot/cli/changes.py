@@ -6,16 +6,19 @@ and are imported when they are asked for.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib import import_module
-from itertools import islice
-from typing import cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
-from podbot.cli.usage import Parser
 from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.frozen import dataclass
+
+if TYPE_CHECKING:
+    import argparse
+
+    Given = argparse.Namespace | SimpleNamespace
 
 FAILED = 2
 
@@ -23,8 +26,9 @@ ABOUT = """\
 Look at what sandboxes changed, take over what you want, and undo it.
 
 What a sandbox wrote is kept apart from your files until you apply it. ID names a
-run: its id, the start of it, its name, or `last`. PATH is relative to the target
-of the run, or absolute, or a glob such as 'src/**/*.py'; a folder means all in it."""
+run: its id, the start of it, its name, or `last`, as if left out: the latest one whose
+target is this folder or one around it. PATH is relative to the target of the run, or
+absolute, or a glob such as 'src/**/*.py'; a folder means all in it."""
 
 EXAMPLES = """\
 examples:
@@ -34,7 +38,7 @@ examples:
   podbot changes apply last              take over everything
   podbot changes apply last src '*.md'   ... or some of it
   podbot changes pick last               ... or decide on each change and each hunk
-  podbot changes undo last               put everything back as it was
+  podbot changes undo last               take back what was applied last
   podbot changes save last work.patch    for `git apply`; FILE.tar keeps everything
   podbot changes discard last            throw it away
 
@@ -43,7 +47,8 @@ conflict, something that would run by itself, ... The reason and a remedy are on
 stderr; with --json also on stdout, as {"error": {"kind", "message", "remedy"}}."""
 
 LIST = """\
-What is there to look at: every run whose changes are still there, the newest first."""
+What is there to look at: the runs whose changes are still there and whose target is
+this folder or one around it, the newest first. As data: all of them."""
 
 SHOW = """\
 All about a run: its command and end, what it changed, what would run once it is
@@ -51,11 +56,16 @@ applied, where the host has changed meanwhile, and what was applied before.
 
 Each change has a letter: A added, M modified, D deleted, R renamed, T of another
 type than before, m other mode, owner, time or attributes, L symbolic link, H hard
-link, S special file; then lines added and removed, size and name."""
+link, S special file; then lines added and removed, size and name.
+
+A folder of installed packages, a cache, a build or what git ignores or stores is one
+line, with how much is in it and why; what runs by itself is named all the same, at
+the end. --all lists everything."""
 
 DIFF = """\
 The changed lines. Control characters and the like are spelled out, so the text is
-safe to look at; for a patch with the exact bytes use --patch or `save`.
+safe to look at; for a patch with the exact bytes use --patch or `save`. Folders of
+packages, builds and the like are one line, unless named or with --all.
 
 examples:
   podbot changes diff last
@@ -80,8 +90,18 @@ what you take. What would run by itself needs a full `yes`. Answers are read lin
 line, from a terminal or a pipe; Ctrl-C and Ctrl-D stop and apply nothing."""
 
 UNDO = """\
-Take back what was last applied of a run, bit for bit. It refuses, and names the
-file, where the host has changed since. The changes can be applied again."""
+Take back what was last applied of a run, or some of it, bit for bit; the rest can be
+taken back later, and all of it can be applied again. What was applied in several steps
+is taken back in as many: it says what is still applied.
+
+Where the host has changed since, it names the files and stops before anything is
+touched. --on-conflict skip leaves them as they are; overwrite puts what you have there
+now aside, and says where it is until the run is discarded.
+
+examples:
+  podbot changes undo last
+  podbot changes undo last src README.md
+  podbot changes undo last --on-conflict skip"""
 
 SAVE = """\
 Write the changes to a new file. FILE.tar keeps everything and can be loaded again,
@@ -101,10 +121,17 @@ example:
   podbot changes load work.tar --target ~/project"""
 
 DISCARD = """\
-Throw the changes of a run away for good, with all that is known of it. What was
-applied stays in the target, and can then no longer be undone. At a terminal it asks."""
+Throw the changes of runs away for good, with all that is known of them. What was
+applied stays in the target, and can then no longer be undone. At a terminal it asks;
+elsewhere --all and --older-than want --yes. `podbot gc` says what is worth discarding.
 
-Adding = Callable[[argparse.ArgumentParser], None]
+examples:
+  podbot changes discard last
+  podbot changes discard 3f09aa nightly
+  podbot changes discard --older-than 7d          of this folder
+  podbot changes discard --all --older-than 30d   everywhere"""
+
+Adding = Callable[["argparse.ArgumentParser"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +146,36 @@ class Verb:
 
 
 def _id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="an id, the start of one, a name, or `last`")
+    parser.add_argument(
+        "id",
+        metavar="ID",
+        nargs="?",
+        default="last",
+        help="an id, the start of one, a name, or `last` (the default): the latest run whose"
+        " target is this folder or one around it",
+    )
+
+
+def _ids(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", nargs="*", help="runs: ids, starts of ids, or names")
+    parser.add_argument("--all", action="store_true", help="all runs, of this folder and elsewhere")
+    parser.add_argument(
+        "--older-than",
+        type=_seconds,
+        metavar="TIME",
+        help="those of this folder that began longer ago: 7d, 12h; with --all those elsewhere too",
+    )
+
+
+def _seconds(text: str) -> float:
+    from podbot.cli.run_options import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        from argparse import ArgumentTypeError
+
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _paths(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +183,17 @@ def _paths(parser: argparse.ArgumentParser) -> None:
 
 
 def _all(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="also runs that left no changes")
+    parser.add_argument(
+        "--all", action="store_true", help="also those elsewhere, and those that left no changes"
+    )
+
+
+def _every(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also what is in folders of packages, builds and the like",
+    )
 
 
 def _patch(parser: argparse.ArgumentParser) -> None:
@@ -141,8 +207,13 @@ def _consent(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH|all",
-        help="apply this although it would run by itself (may be repeated)",
+        help="apply this, or what is in this folder, although it would run by itself; a path, a"
+        " folder or a glob like PATH (may be repeated)",
     )
+    _clash(parser)
+
+
+def _clash(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-conflict",
         choices=("stop", "skip", "overwrite"),
@@ -174,56 +245,73 @@ def _yes(parser: argparse.ArgumentParser) -> None:
 
 
 _LOOKING, _DECIDING = "podbot.cli.looking", "podbot.cli.deciding"
+_DISCARDING = "podbot.cli.discarding"
 
 VERBS = {
     "list": Verb(_LOOKING, "list_runs", "what is there to look at", LIST, (_all,)),
-    "show": Verb(_LOOKING, "show", "all about one run and its changes", SHOW, (_id,)),
-    "diff": Verb(_LOOKING, "diff", "the changed lines", DIFF, (_id, _paths, _patch)),
+    "show": Verb(_LOOKING, "show", "all about one run and its changes", SHOW, (_id, _every)),
+    "diff": Verb(_LOOKING, "diff", "the changed lines", DIFF, (_id, _paths, _every, _patch)),
     "apply": Verb(_DECIDING, "apply", "write them to the target", APPLY, (_id, _paths, _consent)),
     "pick": Verb(_DECIDING, "pick", "decide on each change and hunk", PICK, (_id, _paths)),
-    "undo": Verb(_DECIDING, "undo", "take back what was applied", UNDO, (_id,)),
+    "undo": Verb(_DECIDING, "undo", "take back what was applied", UNDO, (_id, _paths, _clash)),
     "save": Verb(_DECIDING, "save", "as a tarball or a patch", SAVE, (_id, _file, _paths)),
     "load": Verb(_DECIDING, "load", "a tarball that was saved", LOAD, (_tarball,)),
-    "discard": Verb(_DECIDING, "discard", "throw changes away", DISCARD, (_id, _yes)),
+    "discard": Verb(_DISCARDING, "discard", "throw changes away", DISCARD, (_ids, _yes)),
 }  # fmt: skip
 
 
-VALUED = ("--allow-flagged", "--yes-flagged", "--on-conflict", "--target")
-"""Options whose value is the next word."""
+SELDOM = 100_000
+"""How many more things there are before the collector looks, where all that is done is looking."""
+
+PLAIN = {
+    "list": ("--all",),
+    "show": ("--all",),
+    "diff": ("--all", "--patch"),
+}
+"""Verbs that only look, with their options: these start without argparse if they can."""
 
 
-class VerbParser(Parser):
-    """Takes options anywhere among the paths; argparse alone takes them only before or after."""
-
-    def parse_known_args(  # type: ignore[override]  # the one form that subparsers are called in
-        self, args: Sequence[str], namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse with the options moved to the front."""
-        return super().parse_known_args(options_first(args), namespace)
+PLAIN_WORDS = {"list": 0, "show": 1, "diff": 1_000_000}
+"""How many other words they take."""
 
 
-def options_first(words: Sequence[str]) -> list[str]:
-    """The same words in an order that argparse understands; after ``--`` nothing is an option."""
-    options: list[str] = []
-    others: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if word == "--":
-            others += [word, *rest]
-        elif word.startswith("-") and word != "-":
-            options.append(word)
-            if word in VALUED:
-                options += islice(rest, 1)
-        else:
-            others.append(word)
-    return options + others
+def quick(words: list[str]) -> int | None:
+    """Look, if that is all that plain words ask for; None if argparse has to read them."""
+    verb, *rest = words or ["list"]
+    known = PLAIN.get(verb)
+    if known is None or any(word[:1] == "-" and word not in (*known, "--json") for word in rest):
+        return None
+    given = [word for word in rest if word[:1] != "-"]
+    if len(given) > PLAIN_WORDS[verb]:
+        return None  # what is too much is for argparse to tell
+    import gc
+
+    # Nearly all that is made from here on stays until we end, and looking for what does not would
+    # take as long as a small run takes to be shown.
+    gc.set_threshold(SELDOM)
+    return _done(
+        verb,
+        _function(verb),
+        SimpleNamespace(
+            verb=verb,
+            id=given[0] if given else "last",
+            paths=given[1:],
+            all="--all" in rest,
+            patch="--patch" in rest,
+            json="--json" in rest,
+        ),
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs and their options."""
+    from argparse import SUPPRESS, RawDescriptionHelpFormatter
+
+    from podbot.cli.usage import VerbParser
+
     parser.description = ABOUT
     parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     parser.set_defaults(all=False)  # `podbot changes` alone lists
     subparsers = parser.add_subparsers(
@@ -234,7 +322,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name,
             help=verb.line,
             description=verb.about,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         for add in verb.add:
@@ -243,24 +331,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         subparser.add_argument(
             "--json",
             action="store_true",
-            default=argparse.SUPPRESS,
+            default=SUPPRESS,
             help="print the outcome as JSON",
         )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the verb says; errors are told here, as they may quote names from inside."""
+    """Do what the verb says."""
+    verb = arguments.verb or "list"
+    return _done(verb, _function(verb), arguments)
+
+
+def _function(name: str) -> Callable[[Given], int]:
+    verb = VERBS[name]
+    return cast("Callable[[Given], int]", getattr(import_module(verb.module), verb.function))
+
+
+def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
+    """Errors are told here, as they may quote names from inside."""
     from podbot.cli import look
+    from podbot.cli.talk import talk_on
 
     look.never_fail(sys.stdout)
     look.never_fail(sys.stderr)
-    name = arguments.verb or "list"
-    verb = VERBS[name]
-    do = cast(
-        "Callable[[argparse.Namespace], int]", getattr(import_module(verb.module), verb.function)
-    )
     failed: PodbotError
     try:
+        if name != "undo":  # which goes on with one that was cut short, and tells so itself
+            _heal()
         return do(arguments)
     except PodbotError as error:
         failed = error
@@ -273,8 +370,20 @@ def run(arguments: argparse.Namespace) -> int:
 
         as_data.show(as_data.failure(failed))
         sys.stdout.flush()
-    print(f"podbot changes {name}: {look.message(str(failed))}", file=sys.stderr)
+    talk_on(sys.stderr).say(f"podbot changes {name}: {look.message(str(failed))}")
     return FAILED
+
+
+def _heal() -> None:
+    """Nobody shall be shown, or go on from, what is half done."""
+    from podbot.config import places
+
+    if not places.unfinished():
+        return
+    from podbot.cli import actions, look
+
+    for line in actions.heal():
+        print(f"podbot: {look.message(line)}", file=sys.stderr)
 
 
 def _of_the_system(error: OSError) -> PodbotError:

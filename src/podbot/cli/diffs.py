@@ -8,9 +8,23 @@ from podbot.changes.diff import ESCAPED, WAS_TEXT, FileDiff, diff, for_people
 from podbot.changes.hunks import Hunk
 from podbot.changes.model import Change, ChangeSet
 from podbot.changes.text import shown_lines
+from podbot.cli import merges
 from podbot.cli.look import Look, Style
+from podbot.cli.overview import Overview, folded_line
 
 _STYLES: dict[str, Style] = {"+": "added", "-": "removed", "@": "hunk", "\\": "faint"}
+
+
+def diffs_but_folded(found: Overview, look: Look) -> Iterator[str]:
+    """The diffs of all changes that the line for their folder does not cover; then those lines."""
+    chosen = [change for change in found.changes if not found.is_folded(change)]
+    yield from diff_lines(found.changes, chosen, look)
+    for fold in found.folds:
+        hidden = sum(found.is_folded(change) for change in fold.changes)
+        if hidden:
+            yield look.paint(
+                folded_line(fold, found, hidden).strip() + "; --all shows them", "title"
+            )
 
 
 def diff_lines(changes: ChangeSet, chosen: Iterable[Change], look: Look) -> Iterator[str]:
@@ -22,6 +36,9 @@ def diff_lines(changes: ChangeSet, chosen: Iterable[Change], look: Look) -> Iter
             in_hunks = in_hunks or line.startswith("@@ ")
             above: Style = "danger" if line.startswith(f"({WAS_TEXT}") else "title"
             yield look.paint(line, _STYLES.get(line[:1]) if in_hunks else above)
+        merge = changes.merges.get(change.where)
+        if merge is not None:
+            yield from merges.sides(merge, look)
 
 
 def body(compared: FileDiff, look: Look) -> Iterator[str]:
@@ -31,15 +48,11 @@ def body(compared: FileDiff, look: Look) -> Iterator[str]:
     if compared.escaped:
         yield ESCAPED
     for hunk in compared.hunks or compared.escaped:
-        yield from _lines_of(hunk, look)
+        yield from lines_of(hunk, look)
 
 
-def hunk_lines(compared: FileDiff, number: int, look: Look) -> Iterator[str]:
-    """One hunk, counted from 0."""
-    yield from _lines_of(compared.hunks[number], look)
-
-
-def _lines_of(hunk: Hunk, look: Look) -> Iterator[str]:
+def lines_of(hunk: Hunk, look: Look) -> Iterator[str]:
+    """The lines of one hunk, below its header."""
     yield look.paint(hunk.header, "hunk")
     for line in shown_lines(hunk.lines):
         yield look.paint(line, _STYLES.get(line[:1]))

@@ -8,19 +8,24 @@ right. A layer with changes is never removed here, nor anything in use.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import shlex
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from podbot.changes import recovery
+from podbot.changes import discarding, records, recovery
+from podbot.cli import look
+from podbot.cli.talk import tell
 from podbot.config import places
-from podbot.sandbox.channel import visible
 from podbot.sandbox.overlay import cgroups, layers
+from podbot.sandbox.visible import visible
 
 if TYPE_CHECKING:
+    from podbot.changes.records import Entry
     from podbot.launch.containers import Failure
 
 ABOUT = """\
@@ -41,11 +46,15 @@ examples:
   podbot gc --json       the same as data, for scripts
 
 What is kept holds changes: `podbot changes show ID` tells them, `podbot changes discard ID`
-throws them away.
+throws them away. It says which are worth discarding: what is wholly applied, and what is
+older than a week, with how much it takes.
 
 exit codes: 0 done, 2 something could not be looked at or removed; the rest is done."""
 
 FAILED = 2
+OLD = 7 * 86400.0
+"""Seconds after which changes that nobody looked at are perhaps not wanted."""
+MOST_NAMED = 20
 
 Fate = Literal["removed", "kept", "live", "mended"]
 
@@ -55,6 +64,8 @@ class Line:
     """One thing the sweep found.
 
     ``targets`` are the folders a layer lies over; ``next`` is what to type about what was kept.
+    Of a layer that was kept: what its run is called, its bytes on disk, and why it is ``worth``
+    discarding, if it is.
     """
 
     fate: Fate
@@ -63,6 +74,9 @@ class Line:
     targets: tuple[str, ...] = ()
     age_seconds: float | None = None
     next: str | None = None
+    called: str | None = None
+    size: int | None = None
+    worth: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,10 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     dry_run: bool = arguments.dry_run
     # Containers first: what they were the last to use can then go too.
     lines, failed = collect_containers(dry_run)
-    lines += collect(dry_run)
-    if not dry_run:
-        mended, unhealed = mend_journals()
-        lines, failed = lines + mended, (*failed, *unhealed)
+    # And what was cut short before what is kept is looked at: a look heals too, and tells nobody.
+    mended, unhealed = ([], ()) if dry_run else mend_journals()
+    lines, failed = [*lines, *collect(dry_run), *mended], (*failed, *unhealed)
     if arguments.json:
         from podbot.cli.stop import failure_data
 
@@ -90,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = [asdict(line) for line in lines]
         print(json.dumps({"dry_run": dry_run, "found": found, "failed": problems}, indent=2))
     else:
-        print(table(lines, dry_run))
+        tell(table(lines, dry_run))
     for failure in failed:
         print(f"podbot gc: {visible(str(failure.error))}", file=sys.stderr)
     return FAILED if failed else 0
@@ -116,8 +129,15 @@ def collect_containers(dry_run: bool) -> tuple[list[Line], tuple[Failure, ...]]:
 def collect(dry_run: bool) -> list[Line]:
     """Sweep layers and control groups, and describe each thing that was there."""
     root = layers.place()
+    runs = {entry.id: entry for entry in records.entries()}
     known = {layer.id: layer for layer in layers.found()}  # before the sweep removes some
+    if not dry_run:
+        discarding.finish()
     swept = layers.sweep(dry_run)
+    if not dry_run:
+        for name in swept.removed:
+            if name not in known and records.is_id(name):  # of a load that never came to its end
+                records.remove(name)
     fates: dict[Fate, tuple[str, ...]] = {
         "removed": swept.removed,
         "kept": swept.kept,
@@ -129,10 +149,46 @@ def collect(dry_run: bool) -> list[Line]:
             layer = known.get(name)
             targets = layer.targets if layer else ()
             age = max(0.0, time.time() - layer.created) if layer else None
-            todo = f"podbot changes show {name}" if fate == "kept" else None
-            lines.append(Line(fate, "layer", str(root / name), targets, age, todo))
+            line = Line(fate, "layer", str(root / name), targets, age)
+            lines.append(_kept(line, runs[name]) if fate == "kept" and name in runs else line)
     lines += [Line("removed", "control group", path) for path in cgroups.sweep(dry_run)]
     return lines
+
+
+def _kept(line: Line, run: Entry) -> Line:
+    """The same with what helps to decide whether to keep it longer."""
+    return replace(
+        line,
+        next=f"podbot changes show {shlex.quote(run.called)}",
+        called=run.called,
+        size=_size(line.path),
+        worth=_worth(run),
+    )
+
+
+def _worth(run: Entry) -> str | None:
+    """Why nobody will miss the changes of a run."""
+    from podbot.changes import undo
+    from podbot.changes.capture import read
+
+    try:
+        if run.layer is not None and not read(run.layer):
+            if any(not each.undone for each in undo.applications(run.id)):
+                return "all of it is applied"
+            return "nothing in it differs from what is there"
+    except Exception:  # whatever is in it: then only its age counts
+        return "it cannot be read"
+    return "it is old" if time.time() - run.started > OLD else None
+
+
+def _size(path: str) -> int:
+    """Bytes that a folder takes on its disk, as far as it can be looked at."""
+    found = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += os.lstat(f"{folder}/{name}").st_blocks * 512
+    return found
 
 
 def mend_journals() -> tuple[list[Line], tuple[Failure, ...]]:
@@ -171,16 +227,36 @@ def table(lines: list[Line], dry_run: bool) -> str:
         f"{words['removed']}: {counts['removed']}, "
         f"kept for their changes: {counts['kept']}, in use: {counts['live']}"
     )
+    shown += [_on_a_line(text) for text in _worth_discarding(lines)]
     shown += [_on_a_line(f"next: {text}") for text in _next(lines)]
     return "\n".join(shown)
 
 
+def _worth_discarding(lines: list[Line]) -> list[str]:
+    """The runs that nobody will miss, how much they take, and the command that ends them."""
+    found = [line for line in lines if line.worth is not None and line.called is not None]
+    if not found:
+        return []
+    total = look.size(sum(line.size or 0 for line in found))
+    told = [f"worth discarding: {look.count(len(found), 'run')}, {total}"]
+    for line in found[:MOST_NAMED]:
+        told.append(f"  {look.name(line.called or '')}: {line.worth}, {look.size(line.size or 0)}")
+    if len(found) > MOST_NAMED:
+        told.append(f"  … and {len(found) - MOST_NAMED} more")
+    words = " ".join(shlex.quote(line.called or "") for line in found[:MOST_NAMED])
+    return [*told, f"  podbot changes discard {words}"]
+
+
 def _next(lines: list[Line]) -> list[str]:
     """What to type about the first thing of each kind that was kept."""
-    kept = {line.kind: line.next for line in reversed(lines) if line.next is not None}
+    kept = {
+        line.kind: line.next
+        for line in reversed(lines)
+        if line.next is not None and line.worth is None  # of that, more was said above
+    }
     told = []
     if "layer" in kept:
-        id = kept["layer"].rpartition(" ")[2]
+        id = kept["layer"].removeprefix("podbot changes show ")
         told.append(f"{kept['layer']}; then `podbot changes apply {id}` or `discard {id}`")
     if "workspace" in kept:
         told.append(f"{kept['workspace']}, unless a session with that id is to find its files")

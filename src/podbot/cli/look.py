@@ -6,16 +6,17 @@ module prints nothing itself.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
-import shutil
+import re
 import time
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TextIO
 
+from podbot.changes.late import expression
 from podbot.changes.text import shown, shown_name
+from podbot.frozen import dataclass
 
 Style = Literal["added", "removed", "hunk", "title", "warning", "danger", "faint"]
 
@@ -46,7 +47,7 @@ class Look:
         """The text in a colour, if this stream has any."""
         if not self.colour or style is None or not text:
             return text
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+        return f"\x1b[{_CODES[style]}m{text}{_PLAIN}"
 
 
 def look_of(stream: TextIO) -> Look:
@@ -54,7 +55,17 @@ def look_of(stream: TextIO) -> Look:
     if not is_terminal(stream):
         return Look()
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return Look(not plain, shutil.get_terminal_size().columns)
+    return Look(not plain, _width(stream))
+
+
+def _width(stream: TextIO) -> int:
+    """How wide a terminal is; ``COLUMNS`` has the say, as everywhere."""
+    with contextlib.suppress(ValueError, OSError):
+        if not os.environ.get("COLUMNS"):
+            return os.get_terminal_size(stream.fileno()).columns or 80
+    import shutil  # much to load, and of no use to a pipe
+
+    return shutil.get_terminal_size().columns
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -94,6 +105,11 @@ def words(command: Sequence[str]) -> str:
     return text(shlex.join(command))
 
 
+def called(word: str) -> str:
+    """What a run is called, as one would type it."""
+    return words([word])
+
+
 def size(count: int) -> str:
     """Bytes in four digits at most: ``612 B``, ``1.2 KiB``."""
     if count < 1024:
@@ -108,7 +124,7 @@ def size(count: int) -> str:
 
 def duration(seconds: float) -> str:
     """A length of time in its largest unit: ``41 s``, ``3 min``."""
-    if not math.isfinite(seconds):
+    if seconds - seconds != 0:  # infinite, or no number
         return UNKNOWN
     for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= length:
@@ -162,6 +178,43 @@ def clipped(text: str, width: int, *, keep_end: bool = False) -> str:
     return "…" + "".join(reversed(kept)) if keep_end else "".join(kept) + "…"
 
 
+_PIECES = expression(r"\x1b\[[0-9;]*m|.", re.DOTALL)
+_PLAIN = "\x1b[0m"
+_CODE = expression(r"\x1b\[[0-9;]*m")
+
+
+def wrapped(line: str, width: int | None, hang: int | None = None) -> list[str]:
+    """A line, painted or not, in rows that fit: broken at blanks, or anywhere in a long word.
+
+    What follows the first row is set in by ``hang`` columns, else by two more than the line is.
+    """
+    if width is None or cells(_CODE.sub("", line)) <= width:
+        return [line]
+    indent = len(line) - len(line.lstrip(" "))
+    hang = min(indent + 2 if hang is None else hang, width // 2)
+    rows: list[str] = []
+    row, used, code = "", 0, ""
+    for piece in _PIECES.findall(line):
+        if len(piece) > 1:
+            row, code = row + piece, "" if piece == _PLAIN else piece
+            continue
+        taken = _cells_of(piece)
+        if used + taken > width and len(row) > indent:
+            is_blank = piece == " "
+            cut = len(row) if is_blank else row.rfind(" ", indent) + 1 or len(row)
+            if hang + cells(_CODE.sub("", row[cut:])) + taken > width:
+                cut = len(row)  # a word that has no room on a row of its own
+            rest = row[cut:]
+            # Each row is painted by itself: a pager may begin with any of them.
+            rows.append(row[:cut].rstrip(" ") + (_PLAIN if code else ""))
+            row = " " * hang + code + _CODE.sub("", rest)
+            indent, used = hang + len(code), cells(_CODE.sub("", row))
+            if is_blank:
+                continue
+        row, used = row + piece, used + taken
+    return [*rows, row]
+
+
 def padded(text: str, width: int) -> str:
     """A text filled up with blanks to a width."""
     return text + " " * max(0, width - cells(text))
@@ -182,8 +235,10 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], look: Look) 
     widths = [max(map(cells, texts)) for texts in zip(titles, *rows, strict=True)]
     if look.width is not None:
         _narrow(widths, columns, look.width)
-    lines = [look.paint(_row(titles, columns, widths), "title")]
-    return lines + [_row(row, columns, widths) for row in rows]
+    lines = [_row(texts, columns, widths) for texts in (titles, *rows)]
+    if look.width is not None:  # nothing is left that could give way
+        lines = [clipped(line, look.width) for line in lines]
+    return [look.paint(lines[0], "title"), *lines[1:]]
 
 
 def _narrow(widths: list[int], columns: Sequence[Column], room: int) -> None:

@@ -5,22 +5,27 @@ They print what the library found, as it is found. Nothing on the host or in a l
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes import records
-from podbot.cli import as_data, look, overview, pager
+from podbot.changes.risk_rules import Level
+from podbot.cli import care, look, overview, pager
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
+from podbot.cli.talk import tell
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import replace
 
 if TYPE_CHECKING:
+    import argparse
+
+    from podbot.changes.applied import Application
+    from podbot.changes.folding import Fold
     from podbot.changes.model import ChangeSet
     from podbot.changes.records import Entry
-    from podbot.changes.undo import Application
     from podbot.cli.overview import Overview
 
 DONE = 0
@@ -30,19 +35,36 @@ Amount = tuple[int, int] | str
 
 
 def list_runs(arguments: argparse.Namespace) -> int:
-    """`podbot changes list`."""
-    entries = [each for each in records.entries() if arguments.all or each.layer is not None]
+    """`podbot changes list`: for a person the runs of this folder, as data all of them."""
+    from podbot.cli import as_data
+
+    here = records.here()
+    known = records.entries()
+    every = [each for each in known if arguments.all or each.layer is not None]
+    near = [each for each in every if here is None or each.is_about(here)]
+    entries = every if arguments.all or arguments.json else near
     amounts: list[Amount] = []
     with Progress("reading the changes", len(entries)) as progress:
         for entry in entries:
             amounts.append(_amount(entry))
             progress.done += 1
     if arguments.json:
-        as_data.show({"runs": [_listed(*pair) for pair in zip(entries, amounts, strict=True)]})
-    elif entries:
-        page(_table(entries, amounts))
+        listed = [_listed(*pair, here) for pair in zip(entries, amounts, strict=True)]
+        as_data.show({"runs": listed})
+        return DONE
+    elsewhere = len(every) - len(entries)
+    more = f"{look.count(elsewhere, 'run')} elsewhere: podbot changes list --all"
+    if entries:
+        page([*_table(entries, amounts), *([more] if elsewhere else [])])
     else:
-        print("no changes are waiting")
+        tell("no changes are waiting" + (f" here; {more}" if elsewhere else ""))
+        lost = [each for each in known if each.lost and (here is None or each.is_about(here))]
+        if lost:
+            called = look.called(lost[0].called)
+            tell(
+                f"those of {look.count(len(lost), 'run')} here are gone, and nobody discarded them:"
+                f" podbot changes show {called} says more"
+            )
     return DONE
 
 
@@ -58,7 +80,9 @@ def _amount(entry: Entry) -> Amount:
     return len(changes), sum(change.size for change in changes)
 
 
-def _listed(entry: Entry, amount: Amount) -> dict[str, object]:
+def _listed(entry: Entry, amount: Amount, here: str | None) -> dict[str, object]:
+    from podbot.cli import as_data
+
     number, size = (None, None) if isinstance(amount, str) else amount
     problem = amount if isinstance(amount, str) else None
     try:
@@ -66,12 +90,13 @@ def _listed(entry: Entry, amount: Amount) -> dict[str, object]:
     except Exception as error:  # what is noted of the layer makes no sense
         run, problem = {"id": entry.id}, problem or overview.reason(error)
     applied = _is_all_applied(entry, amount)
-    return {**run, "changes_count": number, "size": size, "applied": applied, "problem": problem}
+    data = {**run, "changes_count": number, "size": size, "applied": applied, "problem": problem}
+    return {**data, "here": here is None or entry.is_about(here)}
 
 
 def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
     columns = (
-        Column("ID"),
+        Column("RUN", gives_way=True),
         Column("AGE"),
         Column("STATUS"),
         Column("CHANGES"),
@@ -81,8 +106,10 @@ def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
     )
     listed = list(zip(entries, amounts, strict=True))
     lines = look.table(columns, [_row_of_any(*pair) for pair in listed], look.look_of(sys.stdout))
-    damaged = [(entry.id, amount) for entry, amount in listed if isinstance(amount, str)]
-    return lines + [f"{id} cannot be read: {why}" for id, why in damaged]
+    damaged = [
+        (look.name(entry.called), amount) for entry, amount in listed if isinstance(amount, str)
+    ]
+    return lines + [f"{called} cannot be read: {why}" for called, why in damaged]
 
 
 def _row_of_any(entry: Entry, amount: Amount) -> tuple[str, ...]:
@@ -90,66 +117,88 @@ def _row_of_any(entry: Entry, amount: Amount) -> tuple[str, ...]:
     try:
         return _row(entry, amount)
     except Exception:
-        return (entry.id, look.UNKNOWN, "damaged", look.UNKNOWN, look.UNKNOWN, "", "")
+        return (
+            look.name(entry.called),
+            look.UNKNOWN,
+            "damaged",
+            look.UNKNOWN,
+            look.UNKNOWN,
+            "",
+            "",
+        )
 
 
 def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
     command = look.words(entry.record.command) if entry.record is not None else ""
     number, size = ("?", "?") if isinstance(amount, str) else (amount[0], look.size(amount[1]))
     return (
-        entry.id,
+        look.name(entry.called),
         look.duration(time.time() - entry.started),
         "applied" if _is_all_applied(entry, amount) else overview.short_status(entry),
         str(number),
         size,
         look.name(", ".join(entry.targets)),
-        f"[{look.name(entry.name)}] {command}" if entry.name else command,
+        command,
     )
 
 
 def _is_all_applied(entry: Entry, amount: Amount) -> bool:
     """Whether nothing is left because the host has it all."""
-    from podbot.changes import undo
+    from podbot.changes.applied import applications
 
     if amount != (0, 0) or entry.live:
         return False
-    return any(not each.undone for each in undo.applications(entry.id))
+    return any(not each.undone for each in applications(entry.id))
 
 
 def show(arguments: argparse.Namespace) -> int:
     """`podbot changes show`."""
-    from podbot.changes import undo
+    from podbot.changes.applied import applications
 
-    entry = records.find(arguments.id)
-    applications = undo.applications(entry.id)
+    entry = records.find(arguments.id, records.here())
+    made = applications(entry.id)
     found = None
     if entry.layer is not None:
         found = overview.overview_of(entry, overview.changes_of(entry))
     if arguments.json:
-        _show_data(entry, applications, found)
+        _show_data(entry, made, found)
     else:
-        page(_show_lines(entry, applications, found))
+        page(_show_lines(entry, made, found, every=arguments.all))
     return DONE
 
 
 def _show_lines(
-    entry: Entry, applications: Sequence[Application], found: Overview | None
+    entry: Entry, applications: Sequence[Application], found: Overview | None, *, every: bool
 ) -> Iterator[str]:
     look_ = look.look_of(sys.stdout)
     yield from overview.heading(entry, look_)
     yield from overview.history(applications, look_)
     yield ""
     if found is None:
-        yield "nothing is left of its changes"
+        if entry.lost:
+            told = f"its changes are gone, and nobody discarded them: {overview.HOW_LOST}"
+            yield from look.wrapped(told, look_.width)
+        else:
+            yield "nothing is left of its changes"
         return
-    yield from overview.summary(found, look_)
+    yield from look.wrapped(care.total(found, look_), look_.width)
     if found.changes:
+        runs = len({flag.change.where for flag in found.flagged(Level.BY_ITSELF)})
+        if runs:
+            told = "runs by itself" if runs == 1 else "run by themselves"
+            line = look_.paint(f"{runs} of them {told} once applied: see the end", "danger")
+            yield from look.wrapped(line, look_.width)
         yield ""
-        yield from overview.read_from(entry, overview.change_lines(found, look_))
+        yield from overview.read_from(entry, overview.change_lines(found, look_, every=every))
+    needs = care.warnings(found, look_, every=every)
+    if needs:
+        yield ""
+        yield from needs
 
 
 def _show_data(entry: Entry, applications: Sequence[Application], found: Overview | None) -> None:
     from podbot.changes.diff import diff
+    from podbot.cli import as_data
 
     data = as_data.entry(entry) | as_data.surroundings(entry)
     data["applications"] = [as_data.application(each) for each in applications]
@@ -165,20 +214,53 @@ def _show_data(entry: Entry, applications: Sequence[Application], found: Overvie
 def diff(arguments: argparse.Namespace) -> int:
     """`podbot changes diff`."""
     from podbot.changes.diff import diff
-    from podbot.cli.diffs import diff_lines
+    from podbot.cli import as_data
 
-    entry, changes = selected(arguments)
+    if arguments.patch and arguments.json:
+        raise ChangesError(
+            "--patch and --json are two formats",
+            kind=Kind.INVALID,
+            remedy="leave one of them out: --json has the changed lines as data",
+        )
+    entry, changes = selected(arguments, alone=True)
     if arguments.patch:
         _print_patch(changes)
     elif arguments.json:
-        files = (as_data.file_diff(diff(changes, change)) for change in changes)
+        files = (
+            as_data.file_diff(diff(changes, change), changes.merges.get(change.where))
+            for change in changes
+        )
         told = overview.read_from(entry, files)
         as_data.show_long({"id": entry.id, "live": entry.live}, "files", told)
     else:
         tell_live(entry)
-        lines = diff_lines(changes, changes, look.look_of(sys.stdout))
-        page(overview.read_from(entry, lines))
+        page(overview.read_from(entry, _diff_lines(entry, changes, arguments)))
     return DONE
+
+
+def _diff_lines(entry: Entry, changes: ChangeSet, arguments: argparse.Namespace) -> Iterator[str]:
+    from podbot.changes.folding import folds
+    from podbot.cli.diffs import diff_lines, diffs_but_folded
+
+    look_ = look.look_of(sys.stdout)
+    paths = meant(changes, arguments.paths)
+    # Who names such a folder, or something in it, wants to see it.
+    if arguments.all or all(_is_named(fold, paths) for fold in folds(changes)):
+        return diff_lines(changes, changes, look_)
+    found = overview.overview_of(entry, changes)
+    unfolded = {
+        change.where for fold in found.folds if _is_named(fold, paths) for change in fold.changes
+    }
+    folded = {where: fold for where, fold in found.folded.items() if where not in unfolded}
+    return diffs_but_folded(replace(found, folded=folded), look_)
+
+
+def _is_named(fold: Fold, paths: Sequence[str]) -> bool:
+    import posixpath
+
+    names = (posixpath.normpath(path) for path in paths)
+    roots = (fold.path, f"{fold.target}/{fold.path}")
+    return any(f"{name}/".startswith(f"{root}/") for name in names for root in roots)
 
 
 def _print_patch(changes: ChangeSet) -> None:
@@ -200,12 +282,12 @@ def _print_patch(changes: ChangeSet) -> None:
 # For all verbs
 
 
-def selected(arguments: argparse.Namespace) -> tuple[Entry, ChangeSet]:
-    """The run that is meant, and which of its changes."""
+def selected(arguments: argparse.Namespace, alone: bool = False) -> tuple[Entry, ChangeSet]:
+    """The run that is meant, and which of its changes; ``alone``: the others are not looked at."""
     from podbot.changes.select import select
 
-    entry = records.find(arguments.id)
-    changes = overview.changes_of(entry)
+    entry = records.find(arguments.id, records.here())
+    changes = overview.changes_of(entry, arguments.paths if alone else ())
     return entry, select(changes, meant(changes, arguments.paths))
 
 
@@ -239,7 +321,8 @@ def page(lines: Iterable[str]) -> None:
 def tell_live(entry: Entry) -> None:
     """Say that a run is not over."""
     if entry.live:
-        print(f"podbot: {entry.id} still runs; this is what it has changed so far", file=sys.stderr)
+        called = look.name(entry.called)
+        print(f"podbot: {called} still runs; this is what it has changed so far", file=sys.stderr)
 
 
 def tell_lost(lost: Sequence[str]) -> None:

@@ -8,29 +8,33 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk_rules import Level
-from podbot.cli import look
+from podbot.cli import look, remedies
 from podbot.cli.look import Look, Style
 from podbot.cli.progress import Progress
 from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.frozen import dataclass
+from podbot.sandbox.overlay import layers
 
 if TYPE_CHECKING:
+    from podbot.changes.applied import Application
     from podbot.changes.diff import FileDiff
     from podbot.changes.drift import Conflict
+    from podbot.changes.folding import Fold
     from podbot.changes.records import Entry, Past
     from podbot.changes.risk import Flag
-    from podbot.changes.undo import Application
 
 _Item = TypeVar("_Item")
 
 MOST_LISTED = 20
 """How many flags or conflicts a summary names before it only counts."""
+CHANGE_INDENT = 26
+"""Where the names begin in a list of changes."""
 MOST_LETTERS = 4
 """How many unusual letters of a name are spelled out."""
 MOST_TOLD = 100
@@ -56,24 +60,22 @@ _SAID = {
     ChangeKind.SPECIAL: "special file",
 }
 
-_TITLES = {
-    Level.BY_ITSELF: "runs by itself once applied:",
-    Level.WHEN_USED: "runs when used:",
-}
-_STYLES: dict[Level, Style] = {Level.BY_ITSELF: "danger", Level.WHEN_USED: "warning"}
+STYLES: dict[Level, Style] = {Level.BY_ITSELF: "danger", Level.WHEN_USED: "warning"}
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
     """A run with what it changed, and all that speaks against taking that over.
 
-    ``flags`` and ``conflicts`` are by the absolute path of their change.
+    ``flags`` and ``conflicts`` are by the absolute path of their change, and so is ``folded``:
+    changes that a person may see as one line for the folder they are in.
     """
 
     entry: Entry
     changes: ChangeSet
     flags: Mapping[str, tuple[Flag, ...]]
     conflicts: Mapping[str, Conflict]
+    folded: Mapping[str, Fold]
 
     @property
     def id(self) -> str:
@@ -84,6 +86,19 @@ class Overview:
     def size(self) -> int:
         """Bytes of all new contents."""
         return sum(change.size for change in self.changes)
+
+    @property
+    def folds(self) -> list[Fold]:
+        """The folders that may be seen as one line."""
+        return list({(fold.target, fold.path): fold for fold in self.folded.values()}.values())
+
+    def is_folded(self, change: Change) -> bool:
+        """Whether the line for its folder says all that is to be said of a change."""
+        fold = self.folded.get(change.where)
+        if fold is None or change.where in self.conflicts:
+            return False
+        flags = self.flags.get(change.where, ())
+        return all(fold.covers(flag.level, flag.reason) for flag in flags)
 
     def by_itself(self, change: Change) -> tuple[Flag, ...]:
         """The flags of a change that need a consent of their own."""
@@ -100,18 +115,35 @@ class Overview:
         ]
 
 
-def changes_of(entry: Entry) -> ChangeSet:
-    """What a run changed, with renames; raises kind ``unknown_id`` if its layer is gone."""
+HOW_LOST = (
+    "something removed it, as cleaners of /var/tmp do, or PODBOT_LAYERS named another folder then;"
+    " it can name one that nobody cleans"
+)
+"""What may have become of the layer of a run that is lost."""
+
+
+def changes_of(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
+    """What a run changed, with renames; raises kind ``unknown_id`` if its layer is gone.
+
+    With ``only`` at least what these paths mean.
+    """
     from podbot.changes.capture import read
 
+    if entry.lost:
+        raise ChangesError(
+            f"the changes of {look.name(entry.called)} are gone, and nobody discarded them: "
+            f"there is no layer of it in {layers.told()}",
+            kind=Kind.UNKNOWN_ID,
+            remedy=HOW_LOST,
+        )
     if entry.layer is None:
         raise ChangesError(
-            f"nothing is left of the changes of {entry.id}",
+            f"nothing is left of the changes of {look.name(entry.called)}",
             kind=Kind.UNKNOWN_ID,
             remedy="it changed nothing, or they were discarded; see `podbot changes list`",
         )
     with Progress("reading the changes"), reading(entry):
-        return read(entry.layer)
+        return read(entry.layer, only)
 
 
 @contextmanager
@@ -123,10 +155,10 @@ def reading(entry: Entry) -> Generator[None]:
         raise
     except Exception as error:
         raise ChangesError(
-            f"the changes of {entry.id} cannot be read: {reason(error)}",
+            f"the changes of {look.name(entry.called)} cannot be read: {reason(error)}",
             kind=Kind.IO,
-            remedy=f"its layer is damaged or not readable; `podbot changes discard {entry.id}` "
-            "throws it away",
+            remedy="its layer is damaged or not readable; to throw it away: "
+            f"podbot changes discard {look.called(entry.called)}",
         ) from error
 
 
@@ -151,13 +183,15 @@ def reason(error: Exception) -> str:
 def overview_of(entry: Entry, changes: ChangeSet) -> Overview:
     """All about the changes of a run, or about some of them."""
     from podbot.changes import drift, risk
+    from podbot.changes.folding import folds
 
     flags: dict[str, tuple[Flag, ...]] = {}
     with Progress("looking for what needs care"), reading(entry):
         for flag in risk.flags(changes):
             flags[flag.change.where] = (*flags.get(flag.change.where, ()), flag)
         found = drift.conflicts(changes)
-    return Overview(entry, changes, flags, {each.change.where: each for each in found})
+        folded = {change.where: fold for fold in folds(changes) for change in fold.changes}
+    return Overview(entry, changes, flags, {each.change.where: each for each in found}, folded)
 
 
 # Names and amounts
@@ -229,7 +263,12 @@ def heading(entry: Entry, look_: Look) -> list[str]:
         open_ = [each for each in record.guarantees if not each.enforced]
         rows += [("gap", f"{look.name(each.name)}: {look.text(each.by)}") for each in open_]
         rows += [("note", look.text(note)) for note in record.notes]
-    return [f"{look_.paint(look.padded(word, 8), 'title')} {text}" for word, text in rows]
+    return _labelled(rows, look_)
+
+
+def _labelled(rows: Iterable[tuple[str, str]], look_: Look) -> list[str]:
+    lines = (f"{look_.paint(look.padded(word, 8), 'title')} {text}" for word, text in rows)
+    return [row for line in lines for row in look.wrapped(line, look_.width, 9)]
 
 
 def _status(entry: Entry) -> str:
@@ -273,40 +312,12 @@ def ending(past: Past) -> str:
 
 def history(applications: Iterable[Application], look_: Look) -> list[str]:
     """What was applied, and undone again."""
-    lines = []
+    rows = []
     for each in applications:
         text = f"{look.moment(each.when)}, {look.count(each.paths, 'path')}"
-        word = "undone" if each.undone else "applied"
-        lines.append(f"{look_.paint(look.padded(word, 8), 'title')} {text}")
-        lines += [f"         not taken back: {look.text(why)}" for why in each.left]
-    return lines
-
-
-def warnings(overview: Overview, look_: Look, most: int | None = None) -> list[str]:
-    """Flags and conflicts, each with its reason; at most so many of each sort."""
-    lines: list[str] = []
-    changes = overview.changes
-    for level, title in _TITLES.items():
-        told = [
-            f"  {called(flag.change, changes)}: {look.text(flag.reason)}"
-            for flag in overview.flagged(level)
-        ]
-        lines += _section(title, told, _STYLES[level], look_, most)
-    told = [
-        f"  {called_path(each.change, changes, each.path)}: {told_conflict(each)}"
-        for each in overview.conflicts.values()
-    ]
-    lines += _section("conflicts with what the host has now:", told, "danger", look_, most)
-    lines += _section(
-        "not seen:", [f"  {look.text(n)}" for n in changes.notes], "warning", look_, most
-    )
-    return lines
-
-
-def _section(title: str, told: list[str], style: Style, look_: Look, most: int | None) -> list[str]:
-    if not told:
-        return []
-    return [look_.paint(title, style), *look.listed(told, most or len(told))]
+        rows.append(("undone" if each.undone else "applied", text))
+        rows += [("", f"not taken back: {look.text(why)}") for why in each.left]
+    return _labelled(rows, look_)
 
 
 def told_conflict(conflict: Conflict) -> str:
@@ -314,7 +325,7 @@ def told_conflict(conflict: Conflict) -> str:
     # What the policy hid was not looked at, which is not the same as nothing being there.
     host = "hidden" if conflict.kind == "hidden" else side(conflict.host)
     sides = f"host: {host}; sandbox: {side(conflict.change.new)}"
-    return f"{look.text(conflict.message)} ({sides})"
+    return f"{look.text(remedies.with_names(conflict.message))} ({sides})"
 
 
 def change_line(change: Change, overview: Overview, diff: FileDiff, look_: Look) -> str:
@@ -352,7 +363,7 @@ def _remarks(change: Change, overview: Overview, look_: Look) -> str:
     flags = overview.flags.get(change.where, ())
     for level in Level:
         if any(flag.level is level for flag in flags):
-            text += "  " + look_.paint(f"! {level}", _STYLES[level])
+            text += "  " + look_.paint(f"! {level}", STYLES[level])
     if change.where in overview.conflicts:
         text += "  " + look_.paint("! conflict", "danger")
     return text
@@ -392,36 +403,33 @@ def _marks(change: Change) -> list[str]:
     return marks
 
 
-def change_lines(overview: Overview, look_: Look) -> Iterator[str]:
-    """A line for each change, compared as it is read; one for what git stores by its hash."""
+def change_lines(overview: Overview, look_: Look, *, every: bool = False) -> Iterator[str]:
+    """A line for each change, compared as it is read; one for each folder that may be folded."""
     from podbot.changes.diff import diff
 
-    stored: dict[str, list[Change]] = {}
+    hidden: dict[tuple[str, str], int] = {}
     for change in overview.changes:
-        store = _store_of(change, overview)
-        if store is None:
-            yield change_line(change, overview, diff(overview.changes, change), look_)
+        if every or not overview.is_folded(change):
+            line = change_line(change, overview, diff(overview.changes, change), look_)
+            yield from look.wrapped(line, look_.width, CHANGE_INDENT)
         else:
-            stored.setdefault(store, []).append(change)
-    for store, changes in stored.items():
-        size = look.size(sum(change.size for change in changes))
-        yield f"   {look.count(len(changes), 'change')} in {look.name(store)}/, {size}"
+            fold = overview.folded[change.where]
+            hidden[fold.target, fold.path] = hidden.get((fold.target, fold.path), 0) + 1
+    for fold in overview.folds:
+        number = hidden.get((fold.target, fold.path), 0)
+        if number:
+            yield from look.wrapped(folded_line(fold, overview, number), look_.width, 3)
 
 
-def _store_of(change: Change, overview: Overview) -> str | None:
-    """The folder of git's objects that a change is in, if nothing about it needs a look."""
-    above, found, _ = f"/{change.path}".partition("/.git/objects/")
-    if not found or overview.flags.get(change.where) or change.where in overview.conflicts:
-        return None
-    folder = f"{above}/.git/objects".lstrip("/")
-    return folder if len(overview.changes.targets) == 1 else f"{change.target}/{folder}"
+def folded_line(fold: Fold, overview: Overview, number: int | None = None) -> str:
+    """A folder as one line: how many changes (``number`` of them not told apart), size, and why."""
+    place = place_of(fold, overview.changes)
+    count = len(fold.changes)
+    among = "" if number in (None, count) else f"{number} of "
+    return f"   {among}{look.count(count, 'change')} in {place}, {look.size(fold.size)}: {fold.why}"
 
 
-def summary(overview: Overview, look_: Look, most: int | None = None) -> list[str]:
-    """The changes in few lines: how many, how large, and what needs care."""
-    changes = overview.changes
-    total = "nothing is left to apply"
-    if changes:
-        number = look.count(len(changes), "change")
-        total = f"{number}: {counted(changes)}; {look.size(overview.size)}"
-    return [look_.paint(total, "title"), *warnings(overview, look_, most)]
+def place_of(fold: Fold, changes: ChangeSet) -> str:
+    """The folder of a fold by its name."""
+    whole = fold.path if len(changes.targets) == 1 else f"{fold.target}/{fold.path}"
+    return f"{look.name(whole)}/"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
-import shutil
-import subprocess
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from podbot.cli import look
+
+if TYPE_CHECKING:
+    import subprocess
 
 DEFAULT = "less -FRX"
 
@@ -31,6 +31,8 @@ def show(lines: Iterable[str], out: TextIO) -> None:
     if command is None:
         _print(waiting, out)
         return
+    import shutil
+
     screen = shutil.get_terminal_size()
     first = list(_one_screen(waiting, screen.lines - 1, screen.columns))
     after = list(islice(waiting, 1))
@@ -55,6 +57,8 @@ def _one_screen(lines: Iterator[str], height: int, width: int) -> Iterator[str]:
 
 def _command() -> list[str] | None:
     """The pager to run, None for none."""
+    import shlex
+
     chosen = os.environ.get("PODBOT_PAGER", os.environ.get("PAGER", DEFAULT))
     try:
         parts = shlex.split(chosen)
@@ -73,11 +77,15 @@ def _command() -> list[str] | None:
 def _program(word: str) -> str | None:
     if "/" in word:
         return word if os.path.isabs(word) else None
+    import shutil
+
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return shutil.which(word, path=os.pathsep.join(filter(os.path.isabs, folders)))
 
 
 def _through(command: list[str], lines: Iterable[str], out: TextIO) -> None:
+    import subprocess
+
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -8,15 +8,17 @@ needs, and a folder goes only if all that was in it goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from podbot.changes.folding import FEWEST, Fold
+from podbot.changes.hunks import Hunk, Piece, parts
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
-from podbot.cli import look, overview, pager
-from podbot.cli.diffs import body, diff_lines, hunk_lines
+from podbot.cli import look, merges, overview, pager, remedies
+from podbot.cli.diffs import body, diff_lines, lines_of
 from podbot.cli.overview import Overview
 from podbot.cli.talk import Talk
+from podbot.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
     from podbot.changes.diff import FileDiff
@@ -31,7 +33,8 @@ _KEYS = {
     "n": "leave this",
     "a": "take this and all that is left of this file",
     "d": "leave this and all that is left of this file",
-    "s": "decide on each thing in this folder",
+    "s": "split it: decide on each thing in this folder, on each edit of this hunk",
+    "A": "take this and all the rest; asks only about what runs by itself and about conflicts",
     "v": "view all of it",
     "q": "stop asking: leave this and all after it, apply what was taken",
     "?": "this help; Ctrl-C or Ctrl-D stop and apply nothing",
@@ -47,7 +50,7 @@ class Picked:
     """
 
     changes: ChangeSet
-    hunks: Mapping[str, frozenset[int]]
+    hunks: Mapping[str, frozenset[Piece]]
     consented: frozenset[str]
     overwriting: frozenset[str]
     remarks: tuple[str, ...] = ()
@@ -63,12 +66,25 @@ class _EndedError(Exception):
 
 def pick(found: Overview, talk: Talk) -> Picked | None:
     """Ask about each change; None if the answers ended before the questions."""
-    return _picked(found, talk, _Picking.ask_all)
+    return _decided_and_picked(found, talk, _Picking.ask_all)
 
 
 def take_all(found: Overview, talk: Talk) -> Picked | None:
     """Take everything, but ask about what needs a consent of its own."""
-    return _picked(found, talk, _Picking.take_all)
+    return _decided_and_picked(found, talk, _Picking.take_all)
+
+
+def _decided_and_picked(
+    found: Overview, talk: Talk, go_through: Callable[[_Picking], None]
+) -> Picked | None:
+    """Ask first which lines to take where two runs changed the same: then they are one change."""
+    try:
+        changes = merges.decided(found.changes, talk)
+    except merges.EndedError:
+        return None
+    if changes is not found.changes:
+        found = overview.overview_of(found.entry, changes)
+    return _picked(found, talk, go_through)
 
 
 def _picked(found: Overview, talk: Talk, go_through: Callable[[_Picking], None]) -> Picked | None:
@@ -98,18 +114,32 @@ class _Picking:
     talk: Talk
     taken: set[str] = field(default_factory=set)
     settled: set[str] = field(default_factory=set)
-    hunks: dict[str, frozenset[int]] = field(default_factory=dict)
+    hunks: dict[str, frozenset[Piece]] = field(default_factory=dict)
     consented: set[str] = field(default_factory=set)
     overwriting: set[str] = field(default_factory=set)
+    split: set[tuple[str, str]] = field(default_factory=set)
+    all_the_rest: bool = False
+    declined: bool = False
 
     def ask_all(self) -> None:
         every = self.found.changes.changes
         for number, change in enumerate(every):
             if change.where in self.settled:
                 continue
+            if self.all_the_rest:
+                self._take_unless_declined(change, number)
+                continue
+            if self._asked_with_others(change):
+                continue
+            fold = self._fold(change)
             below = self._in_folder(change, number)
             self.talk.say()
-            self.talk.say(f"({number + 1}/{len(every)}) " + self._line(change))
+            count = f"({number + 1}/{len(every)}) "
+            if fold is not None:
+                self.talk.say(count + overview.folded_line(fold, self.found).strip())
+                self._ask_fold(fold)
+                continue
+            self.talk.say(count + self._line(change))
             if not self._possible(change):
                 self._leave(change, *below)
             elif below:
@@ -118,17 +148,88 @@ class _Picking:
                 self._ask_change(change)
 
     def take_all(self) -> None:
-        every = self.found.changes.changes
-        for number, change in enumerate(every):
-            if change.where in self.settled:
-                continue
-            if self._needs_consent(change):
-                self.talk.say()
-                self.talk.say(self._line(change))
-                if not (self._possible(change) and self._consents(change)):
-                    self._leave(change, *self._in_folder(change, number))
-                    continue
+        for number, change in enumerate(self.found.changes.changes):
+            if change.where not in self.settled:
+                self._take_unless_declined(change, number)
+        if self.declined and self.taken:
+            # Who said no to one thing may want to look again at the others.
+            self.talk.say()
+            question = f"apply the other {look.count(len(self.taken), 'change')}?"
+            if self._answer(question, "yn?", ()) == "n":
+                self.taken.clear()
+
+    def _take_unless_declined(self, change: Change, number: int) -> None:
+        if not self._needs_consent(change):
             self._take(change)
+        elif not self._asked_with_others(change):
+            self.talk.say()
+            self.talk.say(self._line(change))
+            if self._possible(change) and self._consents(change):
+                self._take(change)
+            else:
+                self._leave(change, *self._in_folder(change, number))
+
+    # Folders that are one line
+
+    def _fold(self, change: Change) -> Fold | None:
+        """The folder to decide on as a whole, when the first thing in it is met."""
+        fold = self.found.folded.get(change.where)
+        if fold is None or (fold.target, fold.path) in self.split:
+            return None
+        return fold if self._is_plain(change) else None
+
+    def _is_plain(self, change: Change) -> bool:
+        return self.found.is_folded(change) and not self._needs_consent(change)
+
+    def _ask_fold(self, fold: Fold) -> None:
+        plain = [each for each in fold.changes if self._is_plain(each)]
+        size = look.size(sum(each.size for each in plain))
+        question = f"take what is in it ({look.count(len(plain), 'change')}, {size})?"
+        answer = self._answer(question, "ynsAvq?", plain)
+        if answer == "q":
+            raise _StoppedError
+        if answer == "n":
+            self._leave(*fold.changes)
+        elif answer == "s":
+            self.split.add((fold.target, fold.path))
+            self.talk.say("one by one:")
+        else:
+            self.all_the_rest = answer == "A"
+            self._take(*plain)
+
+    def _asked_with_others(self, change: Change) -> bool:
+        """One question for all that a folder of packages brings and that runs by itself."""
+        fold = self.found.folded.get(change.where)
+        if fold is None or not self._is_packaged(fold, change):
+            return False
+        others = [
+            each
+            for each in fold.changes
+            if each.where not in self.settled and self._is_packaged(fold, each)
+        ]
+        if len(others) < FEWEST:
+            return False
+        self.talk.say()
+        place = overview.place_of(fold, self.found.changes)
+        names = [overview.called(each, self.found.changes) for each in others]
+        self.talk.say("\n".join(look.listed(names, overview.MOST_LISTED)))
+        if self._says_yes(
+            f"{place} brings these {len(others)}, as such folders do: each runs by itself"
+            " once applied."
+        ):
+            self.consented |= {each.where for each in others}
+            self._take(*others)
+        else:
+            self._leave(*others)
+        return True
+
+    def _is_packaged(self, fold: Fold, change: Change) -> bool:
+        flags = self.found.by_itself(change)
+        if not flags or change.where in self.found.conflicts:
+            return False
+        return all(fold.belongs(change, flag.reason) for flag in flags)
+
+    # One by one
 
     def _in_folder(self, change: Change, number: int) -> list[Change]:
         """What cannot be taken without a folder: it follows the folder itself."""
@@ -143,12 +244,13 @@ class _Picking:
         what = "the removal of all in it" if _is_lost(change) else "all in it"
         size = look.size(sum(each.size for each in below))
         question = f"take {what} ({look.count(len(below), 'change')}, {size})?"
-        answer = self._answer(question, "ynsvq?", [change, *below])
+        answer = self._answer(question, "ynsAvq?", [change, *below])
         if answer == "q":
             raise _StoppedError
+        self.all_the_rest = answer == "A"
         if answer == "n" or not self._consents(change):
             self._leave(change, *below)
-        elif answer == "y":
+        elif answer in "yA":
             self._take(change, *(each for each in below if not self._needs_consent(each)))
         else:
             self.settled.add(change.where)
@@ -159,32 +261,47 @@ class _Picking:
         from podbot.changes.diff import diff
 
         compared = diff(self.found.changes, change)
-        if len(compared.hunks) > 1 and _is_edit(change):
+        if _is_edit(change) and (
+            len(compared.hunks) > 1 or (compared.hunks and len(parts(compared.hunks[0])) > 1)
+        ):
             self._ask_hunks(change, compared)
             return
         self._show([*body(compared, self.talk.look)])
-        answer = self._answer("take it?", "ynadvq?", [change])
+        answer = self._answer("take it?", "ynadAvq?", [change])
         if answer == "q":
             raise _StoppedError
-        if answer in "ya" and self._consents(change):
+        self.all_the_rest = answer == "A"
+        if answer in "yaA" and self._consents(change):
             self._take(change)
         else:
             self._leave(change)
 
     def _ask_hunks(self, change: Change, compared: FileDiff) -> None:
-        chosen: set[int] = set()
-        total, answer = len(compared.hunks), ""
-        for number in range(total):
-            self._show([*hunk_lines(compared, number, self.talk.look)])
-            answer = self._answer(f"take hunk {number + 1} of {total}?", "ynadvq?", [change])
-            if answer in "ya":
-                chosen.update(range(number, total) if answer == "a" else (number,))
-            if answer in "adq":
+        chosen: set[Piece] = set()
+        left: list[tuple[Piece, Hunk]] = [*enumerate(compared.hunks)]
+        total, number, answer = len(left), 0, ""
+        while left:
+            piece, hunk = left.pop(0)
+            number += 1
+            pieces = parts(hunk) if isinstance(piece, int) else ()
+            self._show([*lines_of(hunk, self.talk.look)])
+            keys = "ynadsAvq?" if len(pieces) > 1 else "ynadAvq?"
+            answer = self._answer(f"take hunk {number} of {total}?", keys, [change])
+            if answer == "s" and isinstance(piece, int):
+                left[:0] = [((piece, part), each) for part, each in enumerate(pieces)]
+                number, total = number - 1, total + len(pieces) - 1
+                continue
+            if answer in "yaA":
+                chosen.add(piece)
+            if answer in "aA":
+                chosen.update(piece for piece, _ in left)
+            if answer in "adAq":
                 break
         self.settled.add(change.where)
+        self.all_the_rest = answer == "A"
         if chosen and self._consents(change):
             self.taken.add(change.where)
-            if len(chosen) < total:
+            if not chosen >= set(range(len(compared.hunks))):
                 self.hunks[change.where] = frozenset(chosen)
         if answer == "q":
             raise _StoppedError
@@ -224,6 +341,8 @@ class _Picking:
         answer = self.talk.ask(f"type {YES} to take it, anything else to leave it:")
         if answer is None:
             raise _EndedError
+        if answer != YES:
+            self.declined = True
         return answer == YES
 
     def _needs_consent(self, change: Change) -> bool:
@@ -236,7 +355,7 @@ class _Picking:
         conflict = self.found.conflicts.get(change.where)
         if conflict is None or conflict.kind in (ConflictKind.CHANGED, ConflictKind.DELETED):
             return True
-        self.talk.say(f"cannot be applied: {look.text(conflict.message)}")
+        self.talk.say(f"cannot be applied: {look.text(remedies.with_names(conflict.message))}")
         return False
 
     def _take(self, *changes: Change) -> None:
@@ -253,8 +372,7 @@ class _Picking:
         more = len(lines) - MOST_SHOWN
         if more > 1:
             lines = [*lines[:MOST_SHOWN], f"… {more} more lines: v shows them"]
-        if lines:
-            self.talk.say("\n".join(lines))
+        self.talk.show(lines)
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
         return diff_lines(self.found.changes, changes, self.talk.look)

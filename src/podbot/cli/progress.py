@@ -1,13 +1,21 @@
-"""A sign of life on stderr while long work goes on; never for pipes, never for quick work."""
+"""A sign of life on stderr while long work goes on; never for pipes, never for quick work.
+
+What the library tells of how far it is (see `podbot.changes.progress`) is shown here. For whom we
+wait is told everywhere: who looks at a pipe would not know why nothing happens.
+"""
 
 from __future__ import annotations
 
 import sys
-import threading
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from podbot.changes.progress import Step, listening
 from podbot.cli import look
+
+if TYPE_CHECKING:
+    import threading
 
 PATIENCE = 1.0
 """Seconds of silence that need no explanation."""
@@ -22,11 +30,16 @@ class Progress:
         self.done = 0
         self._doing = doing
         self._total = total
-        self._over = threading.Event()
+        self._counts = total is None  # else whoever works counts by himself
         self._thread: threading.Thread | None = None
+        self._heard = ExitStack()
 
     def __enter__(self) -> Self:
+        self._heard.enter_context(listening(self._hear))
         if look.is_terminal(sys.stderr):
+            import threading
+
+            self._over = threading.Event()
             self._thread = threading.Thread(target=self._watch, daemon=True)
             self._thread.start()
         return self
@@ -37,9 +50,17 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._over.set()
+        self._heard.close()
         if self._thread is not None:
+            self._over.set()
             self._thread.join()
+
+    def _hear(self, step: Step) -> None:
+        if step.waiting:
+            wiped = "\r\x1b[K" if self._thread is not None else ""
+            print(f"{wiped}podbot: {look.message(step.doing)}", file=sys.stderr)
+        elif self._counts:
+            self._doing, self.done, self._total = step.doing, step.done, step.total
 
     def _watch(self) -> None:
         waited = PATIENCE
@@ -56,7 +77,7 @@ class Progress:
 
     def _text(self, waited: float) -> str:
         if self.done and self._total:
-            return f"{self._doing}: {self.done} of {self._total} …"
+            return f"{self._doing}: {self.done:,} of {self._total:,} …"
         if self.done:
-            return f"{self._doing}: {self.done} …"
+            return f"{self._doing}: {self.done:,} …"
         return f"{self._doing} … {int(waited)} s"

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from podbot.changes import records
-from podbot.cli import actions, as_data, look, overview, pager, picking
-from podbot.cli.diffs import diff_lines
+from podbot.cli import actions, as_data, care, look, overview, pager, picking
+from podbot.cli.diffs import diffs_but_folded
 from podbot.cli.overview import MOST_LISTED, Overview
 from podbot.cli.talk import Talk, talk_on
 from podbot.errors import ChangesError, Kind, PodbotError
@@ -26,7 +26,14 @@ Decision = Literal["ask", "apply", "discard", "keep"]
 
 DONE, FAILED = 0, 2
 
-MENU = "[r]eview [a]pply [p]ick [s]ave [k]eep for later [d]iscard (Enter keeps):"
+MENU = "[r]eview [a]pply [p]ick [s]ave [k]eep [d]iscard [?] (Enter keeps):"
+MENU_HELP = """\
+  r  review: every change with its lines, then this menu again
+  a  apply all; asks about what runs by itself and about conflicts
+  p  pick: decide on each change and each hunk, then apply what was taken
+  s  save to a FILE.tar (everything) or a FILE.patch (for git), then this menu
+  k  keep for later, as do Enter, Ctrl-C and Ctrl-D
+  d  discard: throw it away for good; asks first"""
 
 
 def finish(entry_id: str, decision: Decision, *, json: bool = False) -> int:
@@ -54,6 +61,7 @@ class _End:
 
     def __init__(self, entry_id: str, talk: Talk, json: bool):
         self.id, self.talk, self.json = entry_id, talk, json
+        self.called = entry_id
         self.data: dict[str, object] = {"id": entry_id}
 
     def come(self, decision: Decision) -> int:
@@ -71,7 +79,7 @@ class _End:
         found = overview.overview_of(entry, changes)
         self.data |= as_data.entry(entry) | as_data.totals(found)
         if not self.json:
-            self.talk.say("\n".join(overview.summary(found, self.talk.look, MOST_LISTED)))
+            self.talk.say("\n".join(care.summary(found, self.talk.look, MOST_LISTED)))
         if decision == "apply":
             self._apply(entry, found)
         elif decision == "discard":
@@ -84,11 +92,13 @@ class _End:
 
     def _entry(self) -> Entry | None:
         try:
-            return records.find(self.id)
+            entry = records.find(self.id)
         except ChangesError as error:
             if error.kind is Kind.UNKNOWN_ID:
                 return None  # a run without changes leaves nothing
             raise
+        self.called = entry.called
+        return entry
 
     # The menu
 
@@ -103,6 +113,7 @@ class _End:
                     return
                 if word in ("r", "review"):
                     pager.show(_everything(found, self.talk), self.talk.out)
+                    self._tell_what_runs(found)
                 elif word in ("a", "apply", "p", "pick"):
                     ask = picking.pick if word[0] == "p" else picking.take_all
                     if self._applied(entry, ask(found, self.talk)):
@@ -114,9 +125,15 @@ class _End:
                         self._discard(entry)
                         return
                 else:
-                    self.talk.say("please answer with one of the letters in brackets")
+                    self.talk.say(MENU_HELP)
             except PodbotError as error:
                 self.talk.say(f"podbot: {look.message(str(error))}")
+
+    def _tell_what_runs(self, found: Overview) -> None:
+        """Once more: what was shown since has moved it off the screen."""
+        lines = care.by_itself(found, self.talk.look, most=MOST_LISTED)
+        if lines:
+            self.talk.say("\n".join(lines))
 
     def _applied(self, entry: Entry, picked: Picked | None) -> bool:
         """Apply what was taken; whether anything was."""
@@ -148,15 +165,16 @@ class _End:
     def _discard(self, entry: Entry) -> None:
         actions.discard(entry)
         self.data["outcome"] = "discarded"
-        self._tell(f"discarded {entry.id}")
+        self._tell(f"discarded {look.name(entry.called)}")
 
     def tell_kept(self) -> None:
         """Say where the changes are, and how to go on."""
         self.data["outcome"] = "kept"
+        word = look.called(self.called)
         self._tell(
-            f"kept as {self.id}; go on with:",
-            f"  podbot changes show {self.id}     (or: diff, apply, pick, save, discard)",
-            f"  podbot run --in {self.id} -- …    to work on in the same sandbox",
+            f"kept as {look.name(self.called)}; go on with:",
+            f"  podbot changes show {word}     (or: diff, apply, pick, save, discard)",
+            f"  podbot run --in {word} -- …    to work on in the same sandbox",
         )
 
     def tell_failure(self, error: PodbotError) -> None:
@@ -168,7 +186,11 @@ class _End:
 
     def _tell_nothing(self, entry: Entry | None, *, asked: bool) -> None:
         if entry is not None and entry.layer is not None and not entry.live:
-            entry.layer.discard()  # nothing in it differs from the host
+            from podbot.changes.applied import applications
+
+            # Nothing in it differs from the host; that may be as the host has all of it.
+            if all(each.undone for each in applications(entry.id)):
+                entry.layer.discard()
         self.data["outcome"] = "nothing"
         if self.json or asked:
             self._tell("nothing was changed")
@@ -178,8 +200,9 @@ class _End:
 
 
 def _everything(found: Overview, talk: Talk) -> Iterator[str]:
-    yield from overview.summary(found, talk.look)
+    yield from look.wrapped(care.total(found, talk.look), talk.look.width)
     yield ""
     yield from overview.change_lines(found, talk.look)
     yield ""
-    yield from diff_lines(found.changes, found.changes, talk.look)
+    yield from diffs_but_folded(found, talk.look)
+    yield from care.warnings(found, talk.look)

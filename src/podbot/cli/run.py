@@ -92,16 +92,36 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         return PODBOT_FAILED
     finally:
         gc.enable()
+    failed_offline = _failed_offline(program, outcome)
+    told = outcome.changed or request.discard or outcome.problem is not None
+    if told or outcome.timed_out or failed_offline:
+        said.calm(outcome)
     if outcome.problem is not None:
         said.problem(outcome.problem)
     elif outcome.timed_out:
         said.problem(f"ended after {options.timeout:g} s: it ran out of time")
-    code = finish(outcome, options.decision, options.json)
+    elif failed_offline:
+        said.problem("it found the network off\n  to allow it: podbot run --net host")
+    if request.discard:
+        said.discarded(outcome, options.json)
+        code = outcome.exit_status
+    else:
+        code = finish(outcome, options.decision, options.json)
     if outcome.problem is not None and code == 0:
         return PODBOT_FAILED  # the command thinks that its output was written
     if outcome.signal is not None and code == outcome.exit_status:
         die_by(outcome.signal)
     return code
+
+
+def _failed_offline(program: str, outcome: RunOutcome) -> bool:
+    """Whether the command itself failed, and looked for a network that was not there."""
+    ended_otherwise = outcome.signal is not None or outcome.told_to_end is not None
+    return (
+        program == "run"
+        and outcome.missed_network
+        and not (ended_otherwise or outcome.timed_out or outcome.problem is not None)
+    )
 
 
 def start_ahead(options: Options) -> None:
@@ -140,6 +160,8 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> RunRequ
         name=options.name,
         timeout=options.timeout,
         continue_in=options.continue_in,
+        # Else the changes are told before they go.
+        discard=options.continue_in is not None and options.decision == "discard",
     )
 
 
@@ -163,13 +185,32 @@ class Saying:
         if self._program == "shell" and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 
+    def calm(self, outcome: RunOutcome | None = None) -> None:
+        """See to it that what is said is seen as it is meant, whatever the command wrote last."""
+        if not self._quiet and (outcome is None or not outcome.plain):
+            from podbot.launch.terminal import calm
+
+            sys.stderr.flush()
+            with contextlib.suppress(ValueError, OSError):  # it is closed, or no stream of ours
+                calm(sys.stderr.fileno())
+
     def problem(self, text: str) -> None:
         """The command could not be started, or its output not be written."""
         if not self._quiet:
             say(self._program, text)
 
+    def discarded(self, outcome: RunOutcome, json: bool) -> None:
+        """What was done over an earlier run is gone, and that run as it was."""
+        if json:
+            _tell(outcome, {"outcome": "discarded"})
+        else:
+            say(self._program, "discarded what was changed just now; the run before is as it was")
+
     def failed(self, error: PodbotError) -> None:
         """Podbot could not do it."""
+        import shlex
+
+        from podbot.changes import records
         from podbot.sandbox.overlay import layers
 
         record = self._record
@@ -183,9 +224,12 @@ class Saying:
             told = {"id": id, "outcome": "failed", **as_data.failure(error)}
             print(json.dumps(told), file=sys.stderr)
             return
+        if record is not None:
+            self.calm()
         say(self._program, str(error))
         if kept is not None:
-            say(self._program, f"what it wrote is kept: podbot changes show {kept.id}")
+            word = records.find(kept.id).called
+            say(self._program, f"what it wrote is kept: podbot changes show {shlex.quote(word)}")
 
 
 def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
@@ -230,7 +274,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
 
 def say(program: str, text: str) -> None:
     """One thing podbot has to say, with nothing in it that could command a terminal."""
-    from podbot.sandbox.channel import visible
+    from podbot.sandbox.visible import visible
 
     print(f"podbot {program}: {visible(text)}", file=sys.stderr, flush=True)
 

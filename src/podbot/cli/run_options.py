@@ -49,7 +49,9 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
         "decision", "", "apply the changes at the end, unless one would run by itself or conflicts"
     ),
     "--keep": ("decision", "", "keep them for later without asking"),
-    "--discard": ("decision", "", "throw them away"),
+    "--discard": (
+        "decision", "", "throw them away; with --in only these, and the earlier run stays as it was"
+    ),
     "--json": ("flag", "", "tell the outcome as JSON on stderr"),
 }  # fmt: skip
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import termios
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TextIO
 
 from podbot.cli import look
 from podbot.cli.look import Look
+from podbot.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,21 @@ class Talk:
     look: Look
 
     def say(self, text: str = "") -> None:
-        """One line or several."""
-        self.out.write(text + "\n")
+        """One line or several, broken where they would not fit."""
+        rows = (row for line in text.split("\n") for row in look.wrapped(line, self.look.width))
+        self.show(rows)
+
+    def show(self, lines: Iterable[str]) -> None:
+        """Lines as they are: contents are not broken by us."""
+        self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()
 
     def ask(self, question: str) -> str | None:
         """The answer without blanks around it, None at the end of input (Ctrl-D)."""
-        self.out.write(self.look.paint(question, "title") + " ")
+        width = self.look.width
+        room = None if width is None else max(20, width - 6)  # some for the answer
+        rows = look.wrapped(self.look.paint(question, "title"), room)
+        self.out.write("\n".join(rows) + " ")
         self.out.flush()
         try:
             line = sys.stdin.readline() if sys.stdin is not None else ""
@@ -51,6 +60,11 @@ class Talk:
         if look.is_terminal(sys.stdin):
             with contextlib.suppress(termios.error, OSError, ValueError):
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def tell(text: str) -> None:
+    """Print what a person should read, broken where it would not fit on a terminal."""
+    talk_on(sys.stdout).say(text)
 
 
 def talk_on(stream: TextIO) -> Talk:

@@ -13,6 +13,7 @@ from pathlib import Path
 from podbot.errors import ChangesError, Kind
 
 STATE_VARIABLE = "PODBOT_STATE"
+UNFINISHED = "unfinished"
 
 
 def state_place() -> Path:
@@ -35,6 +36,18 @@ def state_place() -> Path:
     return Path(os.path.expanduser("~")) / ".local" / "state" / "podbot"
 
 
+def new_folder(*parts: str) -> Path:
+    """A folder below the state folder that was not there before; `FileExistsError` if it was."""
+    place = state_folder(*parts[:-1]) / parts[-1]
+    try:
+        place.mkdir(mode=0o700)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise _not_made(place, error) from None
+    return place
+
+
 def state_folder(*parts: str) -> Path:
     """The state folder or one below it; made, and checked to be ours alone."""
     place = state_place()
@@ -53,12 +66,40 @@ def state_folder(*parts: str) -> Path:
             place = place / part
             place.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        remedy = f"set {STATE_VARIABLE} to a folder you own"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "make room and try again"
-        raise ChangesError(
-            f"the state folder {place} cannot be made: {error.strerror}",
-            kind=Kind.STATE_FAILED,
-            remedy=remedy,
-        ) from None
+        raise _not_made(place, error) from None
     return place
+
+
+def unfinished() -> list[str]:
+    """The journals of what is being applied or undone now, or was when its podbot died, by id.
+
+    Almost always none: a look into one folder, so that whoever is about to look at a target can
+    afford to ask.
+    """
+    try:
+        return sorted(os.listdir(state_place() / "journals" / UNFINISHED))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def has_books(id: str) -> bool:
+    """Whether anything is noted of a run: its record, or a journal of what was applied from it."""
+    state = state_place()
+    if os.path.lexists(state / "runs" / f"{id}.json"):
+        return True
+    try:
+        names = os.listdir(state / "journals")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(name.startswith(f"{id}.") for name in names)
+
+
+def _not_made(place: Path, error: OSError) -> ChangesError:
+    remedy = f"set {STATE_VARIABLE} to a folder you own"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room and try again"
+    return ChangesError(
+        f"the state folder {place} cannot be made: {error.strerror}",
+        kind=Kind.STATE_FAILED,
+        remedy=remedy,
+    )

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 REMOVE_SECONDS = 60.0
-LATE = "timed out waiting for file"
-"""What Podman says when its monitor of a container has not noted the end within 5 s, as happens on
-a busy machine. The container was killed all the same, so it can be removed a moment later."""
+PASSING = ("timed out waiting for file", "device or resource busy", "is already in progress")
+"""What an engine says when a container can be removed a moment later, on a busy machine above all:
+Podman's monitor has not noted the end within 5 s, though it was killed all the same; what the
+container had mounted is being taken down; another removal of it is under way."""
 TAKE_BACK_SECONDS = 1.0
 """How long to look for a container whose making was interrupted."""
 
@@ -242,7 +243,7 @@ class Containers:
             except ContainerError as error:
                 if error.kind == Kind.CONTAINER_NOT_FOUND and (missing_ok or asked_before):
                     return asked_before
-                if LATE not in error.message or time.monotonic() > deadline:
+                if not _passes(error) or time.monotonic() > deadline:
                     raise
             else:
                 return True
@@ -345,6 +346,10 @@ class Containers:
             conflict=Kind.NAME_IN_USE if doing == "rename" else Kind.CONTAINER_NOT_RUNNING,
             remedies=_REMEDIES,
         )
+
+
+def _passes(error: ContainerError) -> bool:
+    return any(words in error.message for words in PASSING)
 
 
 def read_state(found: Fields) -> ContainerState:

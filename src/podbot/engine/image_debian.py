@@ -130,7 +130,9 @@ def _pieces(command: list[str], mirror: str, say: Say) -> Generator[bytes, None,
         heard = _Heard(say)
         listening = threading.Thread(target=heard.listen, args=(told,), daemon=True)
         listening.start()
-        while data := made.read(CHUNK):
+        # What is there, as it comes. Python's own read() waits until it has all that was asked for,
+        # in many reads of which only a waiting one sees a Ctrl-C: one between two of them was lost.
+        while data := os.read(made.fileno(), CHUNK):
             yield data
         code = process.wait()
         listening.join()

@@ -27,7 +27,7 @@ from typing import Self
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass
 from podbot.launch.flow import End, FromFile, FromPipe, Passing
-from podbot.launch.terminal import CallerTerminal, means_stop, reads_lines
+from podbot.launch.terminal import CallerTerminal, is_telling, means_stop, reads_lines
 from podbot.launch.watch import Signals, Watch
 from podbot.sandbox import joined
 from podbot.sandbox.joined import FarEnds, Joined
@@ -69,7 +69,8 @@ class Ending:
     time ran out, 127 and 126 when it could not be started).
 
     ``problem`` says why it could not be started, or what became of its output. ``told_to_end`` is
-    the last signal that asked podbot itself to end meanwhile.
+    the last signal that asked podbot itself to end meanwhile. ``plain``: it wrote nothing that a
+    terminal might obey, as far as we have seen all that it wrote.
     """
 
     exit_status: int
@@ -77,6 +78,7 @@ class Ending:
     timed_out: bool = False
     problem: str | None = None
     told_to_end: int | None = None
+    plain: bool = False
 
 
 def attach(
@@ -93,9 +95,9 @@ def attach(
             attached.start(command)
         except SandboxError as error:
             if error.kind is Kind.COMMAND_NOT_FOUND:
-                return Ending(NOT_FOUND, problem=error.message)
+                return Ending(NOT_FOUND, problem=error.message, plain=True)
             if error.kind is Kind.COMMAND_NOT_EXECUTABLE:
-                return Ending(NOT_EXECUTABLE, problem=error.message)
+                return Ending(NOT_EXECUTABLE, problem=error.message, plain=True)
             raise
         return attached.follow()
 
@@ -116,6 +118,7 @@ class _Attached:
         self._lines: Passing | None = None
         self._job: Joined
         self._done: Ended | BaseException | None = None
+        self._is_told = False
         self._interrupts = 0
         self._told_to_end: int | None = None
         self._timed_out = False
@@ -173,6 +176,7 @@ class _Attached:
             self._screen = self._job.terminal
             self._stack.callback(self._hang_up)
             self._pass_out("terminal", os.dup(self._screen), self._terminal.fd)
+            self._outs["terminal"].changed = self._written
         if "stdin" in near:
             self._feed(near["stdin"])
         else:
@@ -187,6 +191,11 @@ class _Attached:
         target = End.shared(to, os.O_WRONLY)
         self._outs[name] = Passing(self._watch, End(near, ours=True), target)
         self._stack.callback(self._outs[name].close)
+
+    def _written(self, data: bytes) -> bytes:
+        """Note whether the caller's terminal is told to be otherwise than it was."""
+        self._is_told = self._is_told or is_telling(data)
+        return data
 
     def _feed(self, near: int) -> None:
         """Pass the caller's stdin on, taking no more of it than must be."""
@@ -247,10 +256,11 @@ class _Attached:
             raise self._done
         self._drain()
         problem = next((text for text in map(self._lost, self._outs) if text), None)
+        plain = self._outs.keys() <= {"terminal"} and not self._is_told
         if self._timed_out:
-            return Ending(TIMEOUT_EXIT_CODE, None, True, problem, self._told_to_end)
+            return Ending(TIMEOUT_EXIT_CODE, None, True, problem, self._told_to_end, plain)
         done = self._done
-        return Ending(done.exit_code, done.signal, False, problem, self._told_to_end)
+        return Ending(done.exit_code, done.signal, False, problem, self._told_to_end, plain)
 
     def _patience(self) -> float | None:
         looks = any(flow is not None and flow.paused and not flow.ended for flow in self._inputs)

@@ -75,8 +75,7 @@ class End:
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
             # Opened anew it has flags of its own. Not always allowed: then we are only careful.
             with suppress(OSError):
-                flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-                return cls(os.open(f"/proc/self/fd/{fd}", flags), ours=True)
+                return cls(_open_anew(fd, flags), ours=True)
         return cls(fd, ours=False)
 
     def read(self, size: int) -> bytes:
@@ -97,6 +96,18 @@ class End:
         os.close(self.fd)
         if self._socket is not None:
             self._socket.close()
+
+
+def _open_anew(fd: int, flags: int) -> int:
+    """The file or terminal of a descriptor, as a descriptor that nobody waits for."""
+    flags |= os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return os.open(f"/proc/self/fd/{fd}", flags)
+    except PermissionError:
+        # A terminal that belongs to another user, as after `su`: everybody may open the one that
+        # controls them, by this name.
+        os.tcgetpgrp(fd)  # refused for any other terminal
+        return os.open("/dev/tty", flags)
 
 
 class Passing:

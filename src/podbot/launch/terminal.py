@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import struct
 import termios
@@ -21,6 +22,45 @@ from podbot.sandbox.ops import Terminal
 _IFLAG, _OFLAG, _CFLAG, _LFLAG, _, _, _CC = range(7)
 _TIOCGSID = 0x5429  # which session a terminal controls; termios does not name it
 Modes = list[int | list[bytes | int]]
+
+
+_TELLING = re.compile(rb"[\x0e\x0f\x18\x1a\x1b\x80-\x9f]")
+_MODES = (1, 5, 9, 45, 66, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1036, 2004,
+          2031, 2048)  # fmt: skip
+CALM = (
+    "\x18\x1b<\x1b\\"  # whatever is half said is over: it would swallow what follows
+    "\x1b%G\x1b]8;;\x1b\\"  # nor is it written otherwise, or a link to somewhere
+    "\x1b[?2026l"  # nothing is held back
+    # Back from the other screen. That takes the cursor to where it was saved: here, if there is
+    # no other screen, as it is saved just before.
+    "\x1b7\x1b[?1049l\x1b[?1047l\x1b[?47l"
+    "\x1b[!p\x1b[?69l"  # what most terminals reset by themselves, the margins among it
+    "\x1b7\x1b[?6l\x1b[r\x1b8"  # all lines scroll; this, too, would move the cursor
+    "\x1b(B\x1b)B\x1b*B\x1b+B\x0f"  # letters are letters
+    "\x1b[m\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\"  # seen as on any day
+    "\x1b[4l\x1b[20l\x1b[?7h\x1b[?25h\x1b>"  # nothing is inserted or cut, keys mean themselves
+    + "".join(f"\x1b[?{mode}l" for mode in _MODES)
+    + "\x1b[<99u\x1b[=0u\x1b[>4;0m"  # also in what kitty and xterm make of them
+    "\x1b[J"  # and nothing stands below that looks like ours
+)
+"""Makes a terminal as one expects it, without clearing the screen or what was scrolled off it."""
+
+
+def is_telling(data: bytes) -> bool:
+    """Whether a terminal might do more with these bytes than to show them."""
+    return _TELLING.search(data) is not None
+
+
+def calm(fd: int) -> None:
+    """Before podbot speaks on a terminal that a command has had: what it was told is undone.
+
+    The kernel's own modes are not in question: the command had a terminal of its own.
+    """
+    if os.environ.get("TERM") == "dumb":
+        return  # it would show all this
+    with suppress(OSError):
+        if os.isatty(fd):
+            os.write(fd, CALM.encode("ascii"))
 
 
 class CallerTerminal:

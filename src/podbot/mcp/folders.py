@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from podbot.runtime.session import Session
-from podbot.sandbox.channel import visible
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
+from podbot.sandbox.visible import visible
 from podbot.tools import texts
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath

@@ -122,7 +122,7 @@ async def _until_told(server: ToolServer, line: Line) -> int | None:
         told.append(number)
         serving.cancel()
 
-    for number in TOLD_TO_END:
+    for number in _heeded():
         asyncio.get_running_loop().add_signal_handler(number, end, number)
     protocol = server.protocol
     async with connected(line) as (inbound, outbound):
@@ -147,12 +147,17 @@ def _signals_end_it() -> Iterator[None]:
         _no_more_signals()
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in TOLD_TO_END}
+    before = {number: signal.signal(number, leave) for number in _heeded()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _heeded() -> tuple[signal.Signals, ...]:
+    """Those that end it: one that was ignored from the start stays so (`nohup`, a script's `&`)."""
+    return tuple(number for number in TOLD_TO_END if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def _no_more_signals() -> None:

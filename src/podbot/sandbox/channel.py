@@ -22,6 +22,7 @@ from typing import NoReturn, Protocol
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
 from podbot.frozen import dataclass, field
 from podbot.sandbox import wire
+from podbot.sandbox.visible import visible
 from podbot.sandbox.wire import Decoder, Fields, Frame, JsonValue
 
 STALL_SECONDS = 60.0
@@ -223,19 +224,6 @@ def kind_of(word: JsonValue) -> Kind:
         return Kind(word) if isinstance(word, str) else Kind.IO
     except ValueError:
         return Kind.IO
-
-
-def visible(text: str) -> str:
-    """Text from inside, with control and bidirectional characters spelled out."""
-    if text.isprintable():
-        return text
-    shown = []
-    for char in text:
-        if char in "\n\t" or char.isprintable():
-            shown.append(char)
-        else:
-            shown.append(char.encode("unicode_escape").decode("ascii"))
-    return "".join(shown)
 
 
 class SocketChannel:

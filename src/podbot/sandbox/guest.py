@@ -222,6 +222,18 @@ def _openat2_works(dir_fd: int) -> bool:
 to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
+def usual_signals() -> None:
+    """Start as after a login, whatever signals our parent had ignored or blocked.
+
+    A blocked SIGCHLD would hide that a command has ended, and commands would inherit the rest:
+    one started for a background job could never be interrupted.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - set(SPAWN_SIGNALS):  # those Python itself ignores
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 class Loop:
     """epoll, timers and dead children."""
 
@@ -3219,6 +3231,7 @@ def main() -> None:
     os.set_inheritable(in_fd, False)
     os.set_inheritable(out_fd, False)
     os.chdir("/")
+    usual_signals()
     Guest().serve(in_fd, out_fd)
     end_descendants()
 

@@ -48,6 +48,7 @@ class TimeUp(Exception):
 def ring(*_):
     raise TimeUp
 signal.signal(signal.SIGALRM, ring)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
 ask = json.loads(sys.stdin.buffer.readline())
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (int(ask["timeout"]) + 4,) * 2)

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar, cast
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
 from podbot.frozen import dataclass
 from podbot.sandbox import wire
-from podbot.sandbox.channel import STALL_SECONDS, Call, Reply, visible
+from podbot.sandbox.channel import STALL_SECONDS, Call, Reply
 from podbot.sandbox.limits import GIB, MIB, Limits
 from podbot.sandbox.values import (
     EntryKind,
@@ -27,6 +27,7 @@ from podbot.sandbox.values import (
     GrepResult,
     PythonResult,
 )
+from podbot.sandbox.visible import visible
 
 T = TypeVar("T")
 Op = Generator[Call, Reply, T]

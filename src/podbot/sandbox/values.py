@@ -5,7 +5,6 @@ Frozen data only. Nothing here talks to a guest.
 
 from __future__ import annotations
 
-import shlex
 from typing import Literal
 
 from podbot.errors import CommandFailedError, Kind
@@ -55,6 +54,8 @@ class ExecResult:
         """Return self, or raise `CommandFailedError` if the command failed."""
         if self.ok:
             return self
+        import shlex  # only for what failed
+
         how = "timed out" if self.timed_out else f"exited with {self.exit_code}"
         tail = self.stderr.strip()[-500:]
         raise CommandFailedError(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.prompt.result import ToolResult
-from podbot.sandbox.channel import visible
 from podbot.sandbox.ops import READ_LIMIT
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import FileInfo as Entry
+from podbot.sandbox.visible import visible
 from podbot.tools.evaluation import cut
 from podbot.tools.files import (
     READ_LINES,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podbot.errors import Kind, SandboxError, ToolValidationError
-from podbot.sandbox.channel import visible
 from podbot.sandbox.sandbox import Sandbox
+from podbot.sandbox.visible import visible
 from podbot.tools import cached
 from podbot.tools.filesystem import KEPT_CHARACTERS, VfsFile, VirtualFileSystem
 from podbot.tools.mirror import ENTRIES, READS, moment, text_of

@@ -18,8 +18,8 @@ from typing import cast
 from podbot.changes.tree import Tree
 from podbot.errors import Kind, ToolValidationError
 from podbot.runtime.given import expect, expect_each
-from podbot.sandbox.channel import visible
 from podbot.sandbox.guest import Glob, Refused
+from podbot.sandbox.visible import visible
 from podbot.tools.paths import VfsPath, check_segments, normalize_string_path
 
 MAX_FILES = 100_000

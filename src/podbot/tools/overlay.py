@@ -16,13 +16,13 @@ from typing import cast
 from podbot.errors import ConfigError, Kind, LaunchError
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session import Session
-from podbot.sandbox.channel import visible
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay.launcher import OverlayLauncher
 from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
+from podbot.sandbox.visible import visible
 from podbot.tools import hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times

@@ -16,6 +16,7 @@ WORKSPACE = "/workspace"
 
 MAX_SEGMENTS = 16
 MAX_SEGMENT = 80
+MAX_SHOWN = 120
 MAX_LENGTH = 8192
 """Longer than any path that fits, the host's own name for the workspace included."""
 
@@ -121,5 +122,8 @@ def check_segments(segments: tuple[str, ...], field: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """The beginning of what a model wrote, escaped: never megabytes of it."""
-    return ascii(text[:80]) + ("..." if len(text) > 80 else "")
+    """The beginning of what a model wrote, escaped: never megabytes, nor lines of escapes."""
+    shown = text[:MAX_SEGMENT]
+    while len(ascii(shown)) > MAX_SHOWN:
+        shown = shown[: len(shown) // 2]
+    return ascii(shown) + ("..." if shown != text else "")

@@ -23,7 +23,6 @@ from podbot.errors import (
 )
 from podbot.frozen import dataclass, replace
 from podbot.sandbox import wire
-from podbot.sandbox.channel import visible
 from podbot.sandbox.container import (
     engines,
     identity,
@@ -45,6 +44,7 @@ from podbot.sandbox.container.target import Target
 from podbot.sandbox.container.workspace import Workspace
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.overlay.watcher import DiskWatcher
+from podbot.sandbox.visible import visible
 
 READY_SECONDS = 60.0
 SELINUX = "/sys/fs/selinux/enforce"

@@ -12,6 +12,7 @@ from pathlib import Path
 from podbot.config import places
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
+from podbot.sandbox import bookkeeping
 from podbot.sandbox.container.identity import Ids
 from podbot.sandbox.container.settings import Target as GivenTarget
 from podbot.sandbox.folders import existing_folder
@@ -53,6 +54,7 @@ def checked(given: GivenTarget, policy: Policy) -> Target:
                 f"target {path} lies in {secret}, which the policy hides",
                 f"add {secret!r} to Policy.readable if the work needs it",
             )
+    bookkeeping.heal_first((path,))
     facts = os.stat(path)
     return Target(path, (facts.st_uid, facts.st_gid), hidden)
 

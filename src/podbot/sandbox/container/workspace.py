@@ -65,7 +65,7 @@ class Workspace:
         self.contents = replace(self.contents, lock=-1)
         with contextlib.suppress(OSError):  # what is left then, `podbot gc` finds
             if self._discard or layer.empty:
-                layers.remove(layers.throw_away(layer.path))
+                layers.scrap(layer.path)
             elif os.geteuid() == 0:
                 # Else the work folder may hold what is not simply ours to remove: it can wait.
                 layer.drop_scratch()
@@ -77,15 +77,18 @@ class Workspace:
     def fill(self, target: Target, identity: Identity, limits: Limits) -> None:
         """Make an empty workspace, mounted already, that of a target: copied in, for review."""
         traits = _traits(identity)
-        layer, lock = layers.create((target.path,), "copy", False, target.hidden, traits)
+        layer, lock = layers.create(
+            (target.path,), "copy", False, target.hidden, traits, filling=True
+        )
         try:
             # The same folder under another name: what is mounted inside goes along.
             os.rmdir(layer.upper(0))
             os.rename(self.contents.folder, layer.upper(0))
             _copy_in(target, layer, identity, limits)
+            layers.complete(layer, lock)
         except BaseException:
             os.close(lock)
-            layers.remove(layer.path)
+            layers.scrap(layer.path)
             raise
         mount = BindMount(str(layer.upper(0)), WORKDIR)
         self.contents = Contents(
@@ -172,12 +175,13 @@ def _overlay_of(layer: Layer) -> OverlayMount:
 
 def _copied(settings: Settings, target: Target, identity: Identity, reason: str) -> Contents:
     traits = _traits(identity)
-    layer, lock = layers.create((target.path,), "copy", False, target.hidden, traits)
+    layer, lock = layers.create((target.path,), "copy", False, target.hidden, traits, filling=True)
     try:
         _copy_in(target, layer, identity, settings.limits)
+        layers.complete(layer, lock)
     except BaseException:
         os.close(lock)
-        layers.remove(layer.path)
+        layers.scrap(layer.path)
         raise
     return Contents(BindMount(str(layer.upper(0)), WORKDIR), layer.upper(0), layer, lock, reason)
 

@@ -14,6 +14,7 @@ import stat
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
+from podbot.sandbox import extents
 from podbot.sandbox.limits import GIB, Limits
 from podbot.sandbox.overlay import mounts
 from podbot.sandbox.overlay.mounts import is_below
@@ -92,18 +93,19 @@ def _copy_folder(source: bytes, destination: bytes, budget: _Budget) -> None:
                 os.symlink(os.readlink(entry.path), target)
                 shutil.copystat(entry.path, target, follow_symlinks=False)
             elif stat.S_ISREG(facts.st_mode):
-                budget.spend(facts.st_size)
-                _copy_file(entry.path, target)
+                _copy_file(entry.path, target, budget)
             # FIFOs, sockets and devices mean nothing in a copy.
     shutil.copystat(source, destination)
 
 
-def _copy_file(source: bytes, destination: bytes) -> None:
+def _copy_file(source: bytes, destination: bytes, budget: _Budget) -> None:
     import shutil
 
-    with open(source, "rb") as reading, open(destination, "xb") as writing:
-        try:
-            fcntl.ioctl(writing, _FICLONE, reading.fileno())  # shares blocks on btrfs and xfs
-        except OSError:
-            shutil.copyfileobj(reading, writing, 1 << 20)
+    with open(source, "rb") as reading:
+        budget.spend(extents.amount(reading.fileno()))
+        with open(destination, "xb") as writing:
+            try:
+                fcntl.ioctl(writing, _FICLONE, reading.fileno())  # shares blocks on btrfs and xfs
+            except OSError:
+                extents.copy(reading.fileno(), writing.fileno())
     shutil.copystat(source, destination)

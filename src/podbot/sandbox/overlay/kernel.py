@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import signal
 import struct
 
 MACHINE = os.uname().machine
@@ -58,6 +57,7 @@ SECCOMP_MODE_FILTER = 2
 # no_setuid_fixup, noroot and no_cap_ambient_raise, each with its lock.
 SECUREBITS_LOCKED = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80
 
+_SIGCHLD = 17  # everywhere but on machines we know no numbers of; the module costs time
 _NUMBERS = {
     "openat2": 437,
     "renameat2": 276 if MACHINE == "aarch64" else 316,
@@ -117,7 +117,7 @@ def fork_into(flags: int) -> int:
     """
     ctypes.pythonapi.PyOS_BeforeFork()
     pid = int(
-        _syscall(ctypes.c_long(_NUMBERS["clone"]), ctypes.c_ulong(flags | signal.SIGCHLD),
+        _syscall(ctypes.c_long(_NUMBERS["clone"]), ctypes.c_ulong(flags | _SIGCHLD),
                  None, None, None, None)
     )  # fmt: skip
     number = ctypes.get_errno()
@@ -188,6 +188,12 @@ def rename(source: tuple[int, bytes], destination: tuple[int, bytes], flags: int
     if _renameat2(_NUMBERS["renameat2"], *source, *destination, flags) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), os.fsdecode(destination[1]))
+
+
+def sync_file_system(fd: int) -> None:
+    """Wait until the file system a descriptor is on has everything on its disk."""
+    if _libc.syncfs(fd) < 0:
+        raise KernelError(ctypes.get_errno(), "syncfs")
 
 
 def clone_tree(path: bytes, recursive: bool = False) -> int:

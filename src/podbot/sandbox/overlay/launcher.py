@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from podbot.config import places
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass
-from podbot.sandbox import interpreter, wire
+from podbot.sandbox import bookkeeping, interpreter, wire
 from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.launcher import Launched
@@ -55,8 +55,10 @@ class OverlayLauncher:
 
     ``target``: a folder, or several; default the current one. The first is the working folder.
     ``discard``: remove the layer at close; else it stays when it holds changes. ``layer``: a kept
-    layer to go on in; its targets are those of the sandbox, and it stays. ``confined``: the file
-    verbs stay below the working folder, as on other backends; commands see the rest as ever.
+    layer to go on in; its targets are those of the sandbox, and it stays. With both, the sandbox
+    sees that layer and works in one of its own over it, which is removed at close: the kept one is
+    held meanwhile, and stays exactly as it was. ``confined``: the file verbs stay below the working
+    folder, as on other backends; commands see the rest as ever.
     """
 
     name = "overlay"
@@ -73,11 +75,11 @@ class OverlayLauncher:
     ):
         self.targets: tuple[Target, ...]
         if layer is not None:
-            if target is not None or discard:
+            if target is not None:
                 raise LaunchError(
-                    "a sandbox that goes on in a layer has its targets, and keeps it",
+                    "a sandbox that goes on in a layer has its targets",
                     kind=Kind.INVALID,
-                    remedy="leave out target and discard",
+                    remedy="leave out target",
                 )
             self.targets = layer.targets
         elif target is None:
@@ -104,7 +106,8 @@ class OverlayLauncher:
         try:
             view = _View.of(self.targets, self.policy)
             if self.layer is not None:
-                return self._go_on(view, self.layer)
+                go_on = self._go_on_over if self.discard else self._go_on
+                return go_on(view, self.layer)
             reason = copying.needed(view.targets)
             if reason is None:
                 try:
@@ -118,37 +121,66 @@ class OverlayLauncher:
             raise _host_failure(error) from error
 
     def _start(self, view: _View, method: str, reason: str | None) -> Launched:
-        layer, lock = layers.create(view.targets, method, view.home_layer is not None, view.hidden)
+        copied = method == "copy"
+        home = view.home_layer is not None
+        layer, lock = layers.create(view.targets, method, home, view.hidden, filling=copied)
         try:
-            if method == "copy":
+            if copied:
                 from podbot.sandbox.baseline import Baseline
 
                 for index, target in enumerate(view.targets):
                     copying.copy(target, layer.upper(index), self.limits, view.hidden)
                     Baseline.of(layer.upper(index)).write(layer.baseline(index))
+                layers.complete(layer, lock)
             return self._run(view, layer, lock, reason)
         except BaseException:
             layers.unmake(layer.path, len(view.targets))
             raise
 
     def _go_on(self, view: _View, layer: Layer) -> Launched:
-        if view.targets != layer.targets:
-            raise LaunchError(
-                f"the folders of layer {layer.id} are not what they were: now {view.targets}",
-                kind=Kind.TARGET_REFUSED,
-                remedy="put them back where they were",
-            )
-        if layer.traits != layers.ORDINARY:
-            raise LaunchError(
-                f"layer {layer.id} was made by a container engine that runs as root",
-                kind=Kind.UNSUPPORTED,
-                remedy="go on in it with the container backend",
-            )
+        _check_going_on(view, layer)
         lock = layers.reopen(layer, view.home_layer is not None, view.hidden)
-        reason = "it continues in a layer that is a copy" if layer.method == "copy" else None
+        reason = _CONTINUES_A_COPY if layer.method == "copy" else None
         return self._run(view, layer, lock, reason)
 
-    def _run(self, view: _View, layer: Layer, lock: int, reason: str | None) -> Launched:
+    def _go_on_over(self, view: _View, below: Layer) -> Launched:
+        """In a layer that is thrown away, over one that stays as it is.
+
+        It never counts as a layer, as without the one below it says nothing: if we die it is swept.
+        """
+        _check_going_on(view, below)
+        held = layers.hold(below)
+        try:
+            copied = below.method == "copy"
+            method, home = "copy" if copied else "overlay", view.home_layer is not None
+            hidden = (*view.hidden, *below.hidden)
+            layer, lock = layers.create(view.targets, method, home, hidden, filling=True)
+            try:
+                layers.stand_on(layer, below)
+                for index in range(len(view.targets)) if copied else ():
+                    copying.copy(str(below.upper(index)), layer.upper(index), self.limits, ())
+            except BaseException:
+                os.close(lock)
+                layers.scrap(layer.path)
+                raise
+            try:
+                reason = _CONTINUES_A_COPY if copied else None
+                return self._run(view, layer, lock, reason, _Below(below, held))
+            except BaseException:
+                layers.scrap(layer.path)
+                raise
+        except BaseException:
+            os.close(held)
+            raise
+
+    def _run(
+        self,
+        view: _View,
+        layer: Layer,
+        lock: int,
+        reason: str | None,
+        below: _Below | None = None,
+    ) -> Launched:
         """Start a sandbox over a layer; takes over its lock."""
         try:
             ours, theirs = socket.socketpair()
@@ -159,7 +191,7 @@ class OverlayLauncher:
         number = None
         try:
             group = self._group()
-            plan = self._plan(view, layer, group)
+            plan = self._plan(view, layer, group, below)
             zygote = owner.zygote()
             order = owner.Order(
                 plan, self.policy.network, [str(folder) for folder in group.folders],
@@ -170,6 +202,7 @@ class OverlayLauncher:
             # Said while the child works; then wait for it.
             guarantees = report.guarantees(self.policy, self.limits, group, reason)
             notes = report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
+            notes = (*view.healed, *notes)
             await_ready(ours)
         except BaseException:
             ours.close()
@@ -180,7 +213,7 @@ class OverlayLauncher:
             group.remove()
             raise
         os.close(lock)  # the zygote's copy keeps the layer locked while the sandbox lives
-        running = _Running(layer, group, zygote, number, self.discard)
+        running = _Running(layer, group, zygote, number, self.discard, below)
         if self.limits.disk is not None:
             running.watch(self.limits.disk)
         return Launched(
@@ -198,7 +231,7 @@ class OverlayLauncher:
         pids = None if limits.pids is None or report.pids_by(limits.pids) else limits.pids
         return cgroups.create(limits.cpu, limits.memory, pids)
 
-    def _plan(self, view: _View, layer: Layer, group: Group) -> Plan:
+    def _plan(self, view: _View, layer: Layer, group: Group, below: _Below | None) -> Plan:
         overlays: list[Overlay] = []
         binds: list[Bind] = []
         for index, target in enumerate(view.targets):
@@ -207,7 +240,8 @@ class OverlayLauncher:
                 binds.append({"source": upper, "at": target, "writable": True})
             else:
                 work = str(layer.path / f"{index}.work")
-                overlays.append(view.overlay(target, upper, work))
+                between = None if below is None else str(below.layer.upper(index))
+                overlays.append(view.overlay(target, upper, work, between))
         if view.home_layer is not None:
             upper, work = str(layer.path / "home.upper"), str(layer.path / "home.work")
             overlays.append(view.overlay(view.home_layer, upper, work))
@@ -256,9 +290,38 @@ class OverlayLauncher:
         }
 
 
+_CONTINUES_A_COPY = "it continues in a layer that is a copy"
+
+
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """A kept layer that a sandbox works over without changing it, and the lock that holds it."""
+
+    layer: Layer
+    lock: int
+
+
+def _check_going_on(view: _View, layer: Layer) -> None:
+    if view.targets != layer.targets:
+        raise LaunchError(
+            f"the folders of layer {layer.id} are not what they were: now {view.targets}",
+            kind=Kind.TARGET_REFUSED,
+            remedy="put them back where they were",
+        )
+    if layer.traits != layers.ORDINARY:
+        raise LaunchError(
+            f"layer {layer.id} was made by a container engine that runs as root",
+            kind=Kind.UNSUPPORTED,
+            remedy="go on in it with the container backend",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What the sandbox will see: checked targets, the home, and how secrets are hidden."""
+    """What the sandbox will see: checked targets, the home, and how secrets are hidden.
+
+    ``healed`` says what an interrupted apply or undo had left of the targets.
+    """
 
     targets: tuple[str, ...]
     writable: tuple[str, ...]
@@ -266,10 +329,12 @@ class _View:
     home: str | None
     home_layer: str | None
     hiding: hiding.Hiding
+    healed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, given: tuple[Target, ...], policy: Policy) -> _View:
         targets = _checked(given)
+        healed = bookkeeping.heal_first(targets)
         home = mounts.home()
         # A target that holds the home, or is it, makes the home reviewed instead of thrown away.
         covered = home is None or any(home == t or is_below(home, t) for t in targets)
@@ -301,7 +366,7 @@ class _View:
                     kind=Kind.INVALID,
                     remedy="name a folder without secrets, or make the secret readable on purpose",
                 )
-        return cls(targets, writable, hidden, home, home_layer, found)
+        return cls(targets, writable, hidden, home, home_layer, found, healed)
 
     @property
     def home_inside(self) -> str:
@@ -320,10 +385,10 @@ class _View:
         places = (*PRIVATE, "/dev", *self.targets, *((self.home_layer,) if self.home_layer else ()))
         return any(is_below(path, place) for place in (*places, *self.hiding.parents))
 
-    def overlay(self, at: str, upper: str, work: str) -> Overlay:
-        """The overlay over one folder, with what hides beneath it in between."""
-        template = self.hiding.templates.get(at)
-        lower = [template, at] if template else [at]
+    def overlay(self, at: str, upper: str, work: str, between: str | None = None) -> Overlay:
+        """The overlay over one folder, with what hides beneath it in between, and above that the
+        layer it works over."""
+        lower = [path for path in (between, self.hiding.templates.get(at), at) if path]
         return {"at": at, "lower": lower, "upper": upper, "work": work}
 
 
@@ -400,9 +465,15 @@ class _Running:
     """A live overlay sandbox, and how to end it."""
 
     def __init__(
-        self, layer: Layer, group: Group, zygote: owner.ZygoteOwner, number: int, discard: bool
+        self,
+        layer: Layer,
+        group: Group,
+        zygote: owner.ZygoteOwner,
+        number: int,
+        discard: bool,
+        below: _Below | None,
     ):
-        self._layer, self._group = layer, group
+        self._layer, self._group, self._below = layer, group, below
         self._zygote, self._number = zygote, number
         self._discard = discard
         self._watcher: DiskWatcher | None = None
@@ -439,6 +510,8 @@ class _Running:
                 layers.remove(trash)
         else:
             self._layer.drop_scratch()
+        if self._below is not None:
+            os.close(self._below.lock)
 
     def reason(self) -> SandboxError | None:
         """Why the guest is gone, if we know."""

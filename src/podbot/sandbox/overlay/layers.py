@@ -4,6 +4,10 @@ A layer is a folder of its own below the layer root: ``layer.json`` (what it is;
 sandbox lives), ``N.upper`` and ``N.work`` for each target, ``home.*`` for the throw-away home. The
 root lies outside of every target (the kernel refuses overlapping layers), is private to the user,
 and is covered inside sandboxes.
+
+A layer counts once ``layer.json`` has its text. One that is filled before anything runs over it, by
+a copy or from an archive, gets the text at the end; until then the text lies in ``filling``, and if
+its maker dies it is swept.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from podbot.sandbox.overlay import closed
 
 META = "layer.json"
 HIDDEN = "hidden.json"
+FILLING = "filling"
+DISCARDED = "discarded"
 TRASH = ".trash-"
 ROOT_VARIABLE = "PODBOT_LAYERS"
 
@@ -108,19 +114,37 @@ class Layer:
         return True
 
     def discard(self) -> None:
-        """Remove it for good. Refused while its sandbox lives (kind ``invalid``)."""
+        """Remove it for good, and all that is known of its run.
+
+        What was applied from it stays applied, and can then no longer be undone. Refused while its
+        sandbox lives (kind ``invalid``).
+        """
+        from podbot.sandbox import bookkeeping
+
+        if bookkeeping.knows(self.id):
+            bookkeeping.discard(self.id, self)
+        else:
+            remove(self.put_away())
+
+    def put_away(self) -> Path:
+        """Take it out of sight to be discarded; gives where it waits to be removed.
+
+        Refused while its sandbox lives. If its remover dies, `put_away_before` tells of it.
+        """
         if self.live:
             raise SandboxError(
                 f"layer {self.id} is in use",
                 kind=Kind.INVALID,
                 remedy="close its sandbox first",
             )
-        remove(self.path)
+        with contextlib.suppress(OSError):  # a full disk must not keep anyone from making room
+            (self.path / DISCARDED).touch(mode=0o600)
+        return throw_away(self.path)
 
     def drop_scratch(self) -> None:
         """Remove what is not part of the changes: the home's layer and work folders."""
         for entry in os.listdir(self.path):
-            if entry.startswith("home.") or entry.endswith(".work"):
+            if entry.startswith("home.") or entry.endswith(".work") or entry == FILLING:
                 remove(self.path / entry)
 
 
@@ -199,8 +223,13 @@ def create(
     home: bool,
     hidden: tuple[str, ...] = (),
     traits: Traits = ORDINARY,
+    *,
+    filling: bool = False,
 ) -> tuple[Layer, int]:
-    """A new layer and its lock, which marks it as live until the descriptor is closed."""
+    """A new layer and its lock, which marks it as live until the descriptor is closed.
+
+    One for ``filling`` counts as a layer only once it was completed (see `complete`).
+    """
     now = time.time_ns()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 10**9))
     path = root() / f"{stamp}-{os.urandom(4).hex()}"
@@ -232,7 +261,17 @@ def create(
             }  # fmt: skip
             if traits != ORDINARY:
                 meta |= {"marks": traits.marks, "nobody": traits.nobody}
-            os.write(lock, json.dumps(meta).encode("ascii"))
+            text = json.dumps(meta).encode("ascii")
+            if filling:
+                draft = os.open(
+                    f"{base}/{FILLING}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+                )
+                try:
+                    os.write(draft, text)
+                finally:
+                    os.close(draft)
+            else:
+                os.write(lock, text)
         except BaseException:
             os.close(lock)
             raise
@@ -244,6 +283,23 @@ def create(
             remedy=f"free some space or descriptors, or set {ROOT_VARIABLE} to another disk",
         ) from None
     return layer, lock
+
+
+def complete(layer: Layer, lock: int, *, durable: bool = False) -> None:
+    """A layer made for filling is full: from here on it counts.
+
+    ``durable``: it is on the disk before it counts, and still is after a power cut.
+    """
+    draft = layer.path / FILLING
+    text = draft.read_bytes()
+    if durable:
+        from podbot.sandbox.overlay import kernel
+
+        kernel.sync_file_system(lock)
+    os.pwrite(lock, text, 0)
+    if durable:
+        os.fsync(lock)
+    os.unlink(draft)
 
 
 def _make_upper(upper: str, target: str) -> None:
@@ -269,11 +325,10 @@ def boot_id() -> str:
         return ""
 
 
-def reopen(layer: Layer, home: bool, hidden: tuple[str, ...]) -> int:
-    """Make a kept layer ready for another sandbox; gives its lock.
+def hold(layer: Layer) -> int:
+    """Take hold of a kept layer, with everything in it as its sandbox left it; gives its lock.
 
-    Refused while a sandbox uses it (kind ``in_use``). What this policy hides counts as hidden in
-    the layer from now on, besides what did before.
+    Refused while a sandbox uses it (kind ``in_use``).
     """
     try:
         lock = os.open(layer.path / META, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -291,6 +346,27 @@ def reopen(layer: Layer, home: bool, hidden: tuple[str, ...]) -> int:
                 f"layer {layer.id} is in use", kind=Kind.IN_USE, remedy="close its sandbox first"
             ) from None
         closed.shut(layer.path)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def stand_on(layer: Layer, below: Layer) -> None:
+    """Have the folders that stand for the targets themselves look as another layer left them."""
+    for index in range(len(layer.targets)):
+        os.rmdir(layer.upper(index))
+        _make_upper(os.fspath(layer.upper(index)), os.fspath(below.upper(index)))
+
+
+def reopen(layer: Layer, home: bool, hidden: tuple[str, ...]) -> int:
+    """Make a kept layer ready for another sandbox; gives its lock.
+
+    Refused while a sandbox uses it (kind ``in_use``). What this policy hides counts as hidden in
+    the layer from now on, besides what did before.
+    """
+    lock = hold(layer)
+    try:
         layer.drop_scratch()
         for index in range(len(layer.targets)):
             if layer.method != "copy":
@@ -395,13 +471,13 @@ def sweep(dry_run: bool = False) -> Swept:
                 continue
             removed.append(entry.name)
             if not dry_run:
-                remove(entry)
+                scrap(entry)
         elif layer.live:
             live.append(layer.id)
         elif layer.empty:
             removed.append(layer.id)
             if not dry_run:
-                remove(entry)
+                scrap(entry)
         else:
             kept.append(layer.id)
             if not dry_run:
@@ -423,8 +499,27 @@ def _entries() -> list[Path]:
     )
 
 
+def sweep_half_filled() -> tuple[str, ...]:
+    """Remove what is left of layers whose maker died while they were being filled."""
+    found = tuple(entry for entry in _entries() if _was_being_filled(entry))
+    for entry in found:
+        scrap(entry)
+    return tuple(entry.name for entry in found)
+
+
+def _was_being_filled(entry: Path) -> bool:
+    """Whether nobody fills it any more, and it never came to count."""
+    try:
+        if not (entry / FILLING).exists() or entry.name.startswith(TRASH):
+            return False
+        with _locked(entry / META):
+            return os.path.getsize(entry / META) == 0
+    except OSError:
+        return False
+
+
 def _is_abandoned(entry: Path) -> bool:
-    if entry.name.startswith(TRASH):
+    if entry.name.startswith(TRASH) or _was_being_filled(entry):
         return True
     try:
         if time.time() - os.lstat(entry).st_mtime < HALF_MADE_AGE:
@@ -439,7 +534,7 @@ def _is_abandoned(entry: Path) -> bool:
 
 def _holds_something(entry: Path) -> bool:
     """Whether something was written to a target in a layer that does not say what it is."""
-    if entry.name.startswith(TRASH):
+    if entry.name.startswith(TRASH) or _was_being_filled(entry):
         return False
     for part in entry.iterdir():
         if part.suffix == ".upper" and part.name != "home.upper":
@@ -506,6 +601,21 @@ def unmake(path: Path, targets: int) -> None:
         return
     except OSError:
         remove(path)
+
+
+def scrap(path: Path) -> None:
+    """Remove a layer, which is out of sight before the first of it goes: nobody takes what a kill
+    leaves of it for whole."""
+    remove(path if path.name.startswith(TRASH) else throw_away(path))
+
+
+def put_away_before() -> dict[str, Path]:
+    """What is left of layers whose discarding was cut short, by the id they had."""
+    return {
+        entry.name.removeprefix(TRASH): entry
+        for entry in _entries()
+        if entry.name.startswith(TRASH) and (entry / DISCARDED).exists()
+    }
 
 
 def throw_away(path: Path) -> Path:

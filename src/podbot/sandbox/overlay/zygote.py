@@ -405,6 +405,7 @@ def main() -> None:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # one lock a sandbox
     os.chdir("/")
+    guest.usual_signals()
     try:
         zygote = Zygote(control, int(sys.argv[2]), files)
     except ProcessLookupError:

@@ -1,0 +1,159 @@
+"""What of a run needs care, in few lines: for `show`, the end of `podbot run`, and its menu.
+
+What runs by itself comes last, next to the question that follows, and so stays in sight. Folders
+of packages, builds and the like are one line each; what runs by itself in them is named
+nevertheless, but for the commands that every such folder brings, which are one line as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from podbot.changes.folding import FEWEST
+from podbot.changes.model import Change
+from podbot.changes.risk_rules import COMMAND_FOLDER, Level
+from podbot.cli import look, merges
+from podbot.cli.look import Look
+from podbot.cli.overview import (
+    STYLES,
+    Overview,
+    called,
+    called_path,
+    counted,
+    folded_line,
+    told_conflict,
+)
+
+if TYPE_CHECKING:
+    from podbot.changes.risk import Flag
+
+BY_ITSELF = "runs by itself once applied:"
+WHEN_USED = "runs when used:"
+CONFLICTS = "conflicts with what the host has now:"
+FOLDED = "folders told in one line (`podbot changes show --all` lists all of it):"
+
+
+def summary(found: Overview, look_: Look, most: int | None = None) -> list[str]:
+    """The changes in few lines: how many, how large, and what needs care."""
+    return [total(found, look_), *folders(found, look_), *warnings(found, look_, most=most)]
+
+
+def total(found: Overview, look_: Look) -> str:
+    """How many changes there are and how large they are."""
+    told = "nothing is left to apply"
+    if found.changes:
+        number = look.count(len(found.changes), "change")
+        told = f"{number}: {counted(found.changes)}; {look.size(found.size)}"
+    return look_.paint(told, "title")
+
+
+def folders(found: Overview, look_: Look) -> list[str]:
+    """A line for each folder that is told in one."""
+    if not found.folds:
+        return []
+    rows = [folded_line(fold, found)[1:] for fold in found.folds]
+    return _section(FOLDED, rows, look_, None)
+
+
+def warnings(
+    found: Overview, look_: Look, *, most: int | None = None, every: bool = False
+) -> list[str]:
+    """Flags and conflicts, each with its reason; at most so many rows of each sort.
+
+    ``every``: also what the line for a folder covers.
+    """
+    used = [
+        _told(flag, found)
+        for flag in found.flagged(Level.WHEN_USED)
+        if every or not _is_covered(flag, found)
+    ]
+    lines = _section(look_.paint(WHEN_USED, STYLES[Level.WHEN_USED]), used, look_, most)
+    conflicts = [
+        f"  {called_path(each.change, found.changes, each.path)}: {told_conflict(each)}"
+        for each in found.conflicts.values()
+    ]
+    lines += _section(look_.paint(CONFLICTS, "danger"), conflicts, look_, most)
+    merged = [
+        f"  {called(change, found.changes)}: with changes of {who}"
+        for change, who in merges.rows(found.changes)
+    ]
+    lines += _section(look_.paint(merges.TITLE, "title"), merged, look_, most)
+    unseen = [f"  {look.text(note)}" for note in found.changes.notes]
+    lines += _section(look_.paint("not seen:", "warning"), unseen, look_, most)
+    return lines + by_itself(found, look_, most=most, every=every)
+
+
+def by_itself(
+    found: Overview, look_: Look, *, most: int | None = None, every: bool = False
+) -> list[str]:
+    """What runs by itself: the least expected last, and named whatever is left out."""
+    flags = found.flagged(Level.BY_ITSELF)
+    commands: dict[str, list[Change]] = {}
+    packaged: list[str] = []
+    others: list[str] = []
+    for flag in flags:
+        if not every and _is_covered(flag, found):
+            commands.setdefault(flag.change.where.rpartition("/")[0], []).append(flag.change)
+        elif flag.change.where in found.folded:
+            packaged.append(_told(flag, found))
+        else:
+            others.append(_told(flag, found))
+    grouped = [row for inside in commands.values() for row in _commands(inside, found)]
+    title = look_.paint(BY_ITSELF, STYLES[Level.BY_ITSELF])
+    rows = [*grouped, *packaged, *others]
+    return _section(title, rows, look_, most, keep_end=True)
+
+
+def _commands(changes: Sequence[Change], found: Overview) -> list[str]:
+    """The commands of a folder of packages, with those named that this host has elsewhere."""
+    if len(changes) < FEWEST:
+        return [f"  {called(change, found.changes)}: {COMMAND_FOLDER}" for change in changes]
+    first = changes[0]
+    folder = called_path(first, found.changes, first.path.rpartition("/")[0], folder=True)
+    names = [change.path.rpartition("/")[2] for change in changes]
+    import shutil
+
+    known = [look.name(name) for name in names if shutil.which(name) is not None]
+    told = f"  {folder}: {len(names)} commands, each can take the place of another"
+    return [f"{told}; this host has {', '.join(known)} too" if known else told]
+
+
+def _told(flag: Flag, found: Overview) -> str:
+    return f"  {called(flag.change, found.changes)}: {look.text(flag.reason)}"
+
+
+def _is_covered(flag: Flag, found: Overview) -> bool:
+    fold = found.folded.get(flag.change.where)
+    return fold is not None and fold.covers(flag.level, flag.reason)
+
+
+def _section(
+    title: str, told: Sequence[str], look_: Look, most: int | None, *, keep_end: bool = False
+) -> list[str]:
+    """A title and its rows; of many only the first, or with ``keep_end`` the last."""
+    if not told:
+        return []
+    items = [look.wrapped(line, look_.width, 4) for line in told]
+    kept = _kept(items[::-1] if keep_end else items, most)
+    left = len(items) - len(kept)
+    more = [f"  … and {left} more: `podbot changes show` has them"] if left else []
+    if keep_end:
+        rows = [*more, *(row for item in kept[::-1] for row in item)]
+    else:
+        rows = [*(row for item in kept for row in item), *more]
+    return [*look.wrapped(title, look_.width), *rows]
+
+
+def _kept(items: Sequence[list[str]], most: int | None) -> list[list[str]]:
+    """As many items from the first on as there is room for, with a row for the rest."""
+    if most is None or sum(map(len, items)) <= most:
+        return list(items)
+    kept: list[list[str]] = []
+    room = most - 1
+    for item in items:
+        room -= len(item)
+        if room < 0 and kept:
+            break
+        kept.append(item)
+    return kept

@@ -1,0 +1,130 @@
+"""What `--allow-flagged` agrees to: paths, folders and globs, turned into the changes they mean.
+
+Whoever names a file means it. Whoever names a folder of packages means what packages bring, such as
+commands; what else runs by itself in there, such as a git hook, has to be named itself. What a
+folder or a glob covers is told, so that nothing is agreed to unseen.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from podbot.changes.select import named
+from podbot.cli import look, overview
+from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass
+
+if TYPE_CHECKING:
+    from podbot.changes.model import Change, ChangeSet
+    from podbot.changes.risk import Flag
+
+ALL = "all"
+MOST_TOLD = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """The changes that may run by themselves, and those of them that no word named itself."""
+
+    changes: tuple[Change, ...] = ()
+    unnamed: tuple[Change, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """Their absolute paths, as `apply_changes` takes them."""
+        return [change.where for change in self.changes]
+
+    def told(self, changes: ChangeSet) -> list[str]:
+        """What was agreed to without being named, for a person."""
+        if not self.unnamed:
+            return []
+        things = look.count(len(self.unnamed), "thing")
+        names = [f"  {overview.called(change, changes)}" for change in self.unnamed]
+        return [
+            f"allowed, although each runs by itself once applied: {things}",
+            *look.listed(names, MOST_TOLD),
+        ]
+
+
+def consent(changes: ChangeSet, words: Sequence[str]) -> Consent:
+    """What is agreed to by paths, folders, globs or ``all``.
+
+    Raises `ChangesError`: ``nothing_selected`` for a word that means nothing that runs by itself,
+    ``flagged`` for what a folder of packages does not answer for.
+    """
+    if not words:
+        return Consent()
+    from podbot.changes import risk
+    from podbot.changes.risk_rules import Level
+
+    flags: dict[str, list[Flag]] = {}
+    for flag in risk.flags(changes):
+        if flag.level is Level.BY_ITSELF:
+            flags.setdefault(flag.change.where, []).append(flag)
+    flagged = tuple(change for change in changes if change.where in flags)
+    if ALL in words:
+        return Consent(flagged, flagged)
+    itself, within = _meant(changes, flagged, words)
+    unnamed = [change for change in within if change.where not in itself]
+    strange = _strangers(changes, unnamed, flags)
+    if strange:
+        raise ChangesError(
+            "a folder of packages does not answer for what else runs by itself in it:\n"
+            + "\n".join(f"  {overview.called(f.change, changes)}: {f.reason}" for f in strange),
+            kind=Kind.FLAGGED,
+            remedy="look at it, then name it itself: --allow-flagged PATH",
+        )
+    agreed = itself | {change.where for change in unnamed}
+    return Consent(tuple(each for each in flagged if each.where in agreed), tuple(unnamed))
+
+
+def _meant(
+    changes: ChangeSet, flagged: Sequence[Change], words: Sequence[str]
+) -> tuple[set[str], list[Change]]:
+    """What is named itself, and what by a folder or a glob."""
+    runs = {change.where for change in flagged}
+    itself: set[str] = set()
+    within: dict[str, Change] = {}
+    for word in words:
+        path = _from_here(changes, word)
+        plain = os.path.normpath(path)
+        found = [change for change in named(changes, path) if change.where in runs]
+        if not found:
+            raise ChangesError(
+                f"--allow-flagged {word}: nothing of that name is among what would be applied"
+                " and runs by itself",
+                kind=Kind.NOTHING_SELECTED,
+                remedy="name what `podbot changes show` lists there, a folder of it, or a glob",
+            )
+        for change in found:
+            if plain in (change.path, change.where):
+                itself.add(change.where)
+            else:
+                within[change.where] = change
+    return itself, list(within.values())
+
+
+def _from_here(changes: ChangeSet, word: str) -> str:
+    """A word that means nothing in the target is meant from where one stands."""
+    if not word or named(changes, word):
+        return word
+    return os.path.join(glob.escape(os.path.realpath(os.curdir)), word)
+
+
+def _strangers(
+    changes: ChangeSet, unnamed: Sequence[Change], flags: dict[str, list[Flag]]
+) -> list[Flag]:
+    """Flags in folders of packages that no package explains."""
+    from podbot.changes.folding import folds
+
+    folded = {change.where: fold for fold in folds(changes) for change in fold.changes}
+    return [
+        flag
+        for change in unnamed
+        if (fold := folded.get(change.where)) is not None
+        for flag in flags[change.where]
+        if not fold.belongs(change, flag.reason)
+    ]

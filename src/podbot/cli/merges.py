@@ -1,0 +1,163 @@
+"""What two runs over one folder become, for a person: which files, all sides, and the questions.
+
+Merging is the business of `podbot.changes.merging`; this shows it and asks. Lines that both runs
+changed are never decided without an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from podbot.changes.text import shown_lines
+from podbot.cli import look, remedies
+from podbot.cli.look import Look, Style
+
+if TYPE_CHECKING:
+    from podbot.changes.model import Change, ChangeSet, Merge
+    from podbot.changes.three_way import Choice, Overlap
+    from podbot.cli.talk import Talk
+
+TITLE = "merged with what other runs applied:"
+
+_KEYS = {
+    "h": "the host's lines",
+    "r": "this run's lines",
+    "b": "both, the host's first",
+    "t": "both, this run's first",
+    "o": "neither: the lines as they were before both",
+    "l": "leave this file as the host has it, without anything of this run",
+    "?": "this help; Ctrl-C or Ctrl-D stop and apply nothing",
+}
+
+
+class EndedError(Exception):
+    """There are no more answers."""
+
+
+def rows(changes: ChangeSet) -> list[tuple[Change, str]]:
+    """The changes that are merges already, with whose changes they met."""
+    found = []
+    for change in changes:
+        merge = changes.merges.get(change.where)
+        if merge is not None and merge.is_clean:
+            found.append((change, _runs(merge)))
+    return found
+
+
+def _runs(merge: Merge) -> str:
+    names = [look.name(remedies.called(run)) for run in merge.runs]
+    return f"{'run' if len(names) == 1 else 'runs'} {', '.join(names)}"
+
+
+def sides(merge: Merge, look_: Look) -> Iterator[str]:
+    """Every overlap of a file with the lines of all three sides."""
+    for number in range(len(merge.overlaps)):
+        yield from _overlap(merge, number, look_)
+
+
+def _overlap(merge: Merge, number: int, look_: Look) -> Iterator[str]:
+    one = merge.overlaps[number]
+    count = len(merge.overlaps)
+    title = f"overlap {number + 1} of {count}, at line {one.host_at} of what the host has"
+    yield look_.paint(title, "danger")
+    told: tuple[tuple[str, bytes, Style | None], ...] = (
+        ("before both:", one.base, "faint"),
+        (f"the host, by {_runs(merge)}:", one.host, None),
+        ("this run:", one.run, "added"),
+    )
+    for name, text, style in told:
+        yield look_.paint(name, "title")
+        for line in _lines(text):
+            yield look_.paint(f"  {line}", style)
+
+
+def _lines(text: bytes) -> Iterator[str]:
+    if not text:
+        yield "(nothing)"
+        return
+    lines = text.split(b"\n")
+    ends = not lines[-1]
+    yield from shown_lines(lines[:-1] if ends else lines)
+    if not ends:
+        yield "(no newline at the end)"
+
+
+def data(merge: Merge | None) -> dict[str, object] | None:
+    """The same for programs."""
+    from podbot.cli import as_data
+
+    if merge is None:
+        return None
+    return {
+        "runs": [*merge.runs],
+        "merged": merge.is_clean,
+        **as_data.text("problem", merge.problem),
+        "overlaps": [_overlap_data(one) for one in merge.overlaps],
+    }
+
+
+def _overlap_data(one: Overlap) -> dict[str, object]:
+    from podbot.cli import as_data
+
+    found: dict[str, object] = {
+        "base_line": one.base_at,
+        "host_line": one.host_at,
+        "run_line": one.run_at,
+    }
+    for name, side in (("base", one.base), ("host", one.host), ("run", one.run)):
+        found |= as_data.text(name, side.decode("utf-8", "surrogateescape"))
+    return found
+
+
+def decided(changes: ChangeSet, talk: Talk) -> ChangeSet:
+    """The changes with what a person wants where lines overlap; what they leave stays open."""
+    choices: dict[str, Sequence[Choice]] = {}
+    for change in changes:
+        merge = changes.merges.get(change.where)
+        if merge is not None and merge.overlaps:
+            talk.say()
+            name = look.name(change.path)
+            title = f"{name}: {_runs(merge)} and this one changed the same lines"
+            talk.say(talk.look.paint(title, "title"))
+            chosen = _asked(merge, talk)
+            if chosen is not None:
+                choices[change.where] = chosen
+    if not choices:
+        return changes
+    from podbot.changes import merging
+
+    return merging.decided(changes, choices)
+
+
+def _asked(merge: Merge, talk: Talk) -> list[Choice] | None:
+    """A choice for each overlap, None to leave the file."""
+    chosen: list[Choice] = []
+    for number in range(len(merge.overlaps)):
+        talk.say("\n".join(_overlap(merge, number, talk.look)))
+        choice = _answer(talk)
+        if choice is None:
+            return None
+        chosen.append(choice)
+    return chosen
+
+
+def _answer(talk: Talk) -> Choice | None:
+    from podbot.changes.three_way import Choice
+
+    meant = dict(
+        zip(
+            "hrbto",
+            (Choice.HOST, Choice.RUN, Choice.HOST_FIRST, Choice.RUN_FIRST, Choice.BASE),
+            strict=True,
+        )
+    )
+    while True:
+        answer = talk.ask(f"which lines? [{','.join(_KEYS)}]")
+        if answer is None:
+            raise EndedError
+        if answer in meant:
+            return meant[answer]
+        if answer == "l":
+            return None
+        talk.say("\n".join(f"  {key}  {text}" for key, text in _KEYS.items()))

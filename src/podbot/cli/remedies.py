@@ -1,0 +1,102 @@
+"""The way on from where a verb ended, as commands to type: with all that was given, and by name.
+
+What was asked for some paths is never answered with a command for all of them. Errors of the
+library name runs by id; here they get the name that a list shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from podbot.changes import records
+from podbot.cli import look
+from podbot.errors import ChangesError, Kind
+from podbot.frozen import dataclass
+
+_RUN = re.compile(r"\brun (\d{8}-\d{6}-[0-9a-f]+)\b")
+_ON_TOP = re.compile(_RUN.pattern + " lies on top")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a person gave to a verb besides the run, as they typed it."""
+
+    paths: tuple[str, ...] = ()
+    allow_flagged: tuple[str, ...] = ()
+    on_conflict: str = "stop"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options again."""
+        allowed = [word for path in self.allow_flagged for word in ("--allow-flagged", path)]
+        clash = () if self.on_conflict == "stop" else ("--on-conflict", self.on_conflict)
+        return (*allowed, *clash)
+
+
+def command(verb: str, word: str, paths: Sequence[str] = (), options: Sequence[str] = ()) -> str:
+    """A command to paste: a verb for a run, only for these paths if there are any."""
+    import shlex
+
+    if any(path.startswith("-") for path in paths):
+        words = [verb, *options, "--", word, *paths]
+    else:
+        words = [verb, word, *paths, *options]
+    return look.text(f"podbot changes {shlex.join(words)}")
+
+
+def of_apply(error: ChangesError, word: str, given: Given) -> ChangesError:
+    """The same error, with commands where a person can get past it."""
+    message, paths = with_names(error.message), given.paths
+    if error.kind is Kind.FLAGGED:
+        options = (*given.options, "--allow-flagged")
+        if any(path.startswith("-") for path in paths):
+            allow = command("apply", word, paths, (*options, "PATH"))
+        else:
+            allow = f"{command('apply', word, paths, options)} PATH"
+        remedy = (
+            f"decide on each: {command('pick', word, paths)}\n          or allow by path: {allow}"
+        )
+    elif error.kind is Kind.CONFLICT:
+        options = (*Given(allow_flagged=given.allow_flagged).options, "--on-conflict", "skip")
+        remedy = (
+            f"see both sides: {command('show', word)}, {command('diff', word, paths)}\n"
+            f"          then: {command('apply', word, paths, options)} (or overwrite),"
+            f" or {command('pick', word, paths)}"
+        )
+    else:
+        return error
+    return ChangesError(message, kind=error.kind, remedy=remedy)
+
+
+def of_undo(error: ChangesError, word: str, paths: Sequence[str]) -> ChangesError:
+    """The same error, with commands where a person can get past it."""
+    if error.kind is Kind.NOTHING_TO_UNDO:
+        healed = error.message.split("\n")[:-1]
+        told = f"nothing that was applied from {look.name(word)} is left to undo"
+        remedy = f"see what was applied from it: {command('show', word)}"
+        return ChangesError("\n".join([*healed, told]), kind=error.kind, remedy=remedy)
+    if error.kind is not Kind.UNDO_REFUSED:
+        return error
+    on_top = dict.fromkeys(_ON_TOP.findall(error.message))
+    ways = [f"undo that run first: {command('undo', called(run))}" for run in on_top]
+    skip, over = (command("undo", word, paths, ("--on-conflict", how)) for how in _PAST)
+    ways += [f"leave these as they are: {skip}", f"put them aside, and undo all: {over}"]
+    remedy = "\n          or ".join(ways)
+    return ChangesError(with_names(error.message), kind=error.kind, remedy=remedy)
+
+
+_PAST = ("skip", "overwrite")
+
+
+def with_names(message: str) -> str:
+    """A message of the library, with runs as a list calls them."""
+    return _RUN.sub(lambda found: f"run {look.name(called(found[1]))}", message)
+
+
+def called(run: str) -> str:
+    """A run by its name, or by as much of its id as tells it from others."""
+    try:
+        return records.find(run).called
+    except ChangesError:
+        return run  # its record is gone: only its journal is left

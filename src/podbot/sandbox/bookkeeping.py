@@ -1,0 +1,54 @@
+"""What sandboxes ask of the books that are kept of their changes.
+
+The books (records, journals) are `podbot.changes`, which is built on sandboxes and not the other
+way round. So it is known here by its name only, and loaded when there is something to ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from podbot.config import places
+from podbot.errors import LaunchError, PodbotError
+
+if TYPE_CHECKING:
+    from podbot.sandbox.overlay.layers import Layer
+
+_GATE = "podbot.changes.gate"
+_DISCARDING = "podbot.changes.discarding"
+
+
+class _Gate(Protocol):
+    def heal_first(self, targets: Collection[str]) -> tuple[str, ...]:
+        """Heal what an interrupted apply or undo left on targets."""
+
+
+class _Discarding(Protocol):
+    def discard(self, id: str, layer: Layer | None) -> None:
+        """Remove a layer and all that is known of its run."""
+
+
+def heal_first(targets: Collection[str]) -> tuple[str, ...]:
+    """Have targets whole before a sandbox shows them: says what was half done, as notes.
+
+    Costs a look into one folder unless something was interrupted. Raises `LaunchError` if a target
+    stays half done.
+    """
+    if not places.unfinished():
+        return ()
+    try:
+        return cast("_Gate", import_module(_GATE)).heal_first(targets)
+    except PodbotError as error:
+        raise LaunchError(error.message, kind=error.kind, remedy=error.remedy) from error
+
+
+def knows(id: str) -> bool:
+    """Whether there is anything in the books of a run."""
+    return places.has_books(id)
+
+
+def discard(id: str, layer: Layer | None) -> None:
+    """Remove a layer and all that is known of its run."""
+    cast("_Discarding", import_module(_DISCARDING)).discard(id, layer)

@@ -1,0 +1,155 @@
+"""However many folders a change set touches, everything lands in its own.
+
+A tree holds some folders open and lets go of the others. A number that the kernel gives out again
+must never be taken for the folder it stood for before.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trees import look, nothing_left_in, open_in, worked_on
+
+from podbot.changes import archive, journal, tree
+from podbot.changes.apply import apply
+from podbot.changes.capture import capture
+from podbot.changes.journal import Journal
+from podbot.changes.tree import Tree
+from podbot.changes.undo import undo
+from podbot.config import places
+
+
+@pytest.fixture(params=["one disk", "two disks"])
+def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Whether what is replaced moves into the store or is copied there."""
+    far = request.param == "two disks"
+    with tempfile.TemporaryDirectory(
+        prefix="podbot-state-", dir="/dev/shm" if far else "/var/tmp"
+    ) as state:
+        monkeypatch.setenv(places.STATE_VARIABLE, state)
+        if far:
+            monkeypatch.setattr(Journal, "store_for", _in_the_state_folder)
+        yield request.param
+
+
+def _in_the_state_folder(own: Journal, device: int) -> Path:
+    assert os.lstat(own.folder).st_dev != device
+    (own.folder / journal.KEPT).mkdir(mode=0o700, exist_ok=True)
+    return own.folder / journal.KEPT
+
+
+def plant(target: Path, count: int) -> None:
+    """Folders in which the same names mean other files, some with a name in the next folder."""
+    for number in range(count):
+        folder = target / f"d{number}"
+        (folder / "inner").mkdir(parents=True)
+        (folder / "data").write_text(f"data {number}\n")
+        (folder / "gone").write_text(f"gone {number}\n")
+        (folder / "inner/data").write_text(f"inner {number}\n")
+        (folder / "twin").write_text(f"twin {number}\n")
+    for number in range(count):
+        os.link(target / f"d{number}/twin", target / f"d{(number + 1) % count}/other")
+
+
+WORK = """
+for folder in d*; do
+    rm "$folder/gone" "$folder/twin"; echo more >> "$folder/data"; echo new > "$folder/new"
+    mv "$folder/inner/data" "$folder/moved"; rmdir "$folder/inner"; mkdir "$folder/made"
+    ln "$folder/data" "$folder/made/data"
+done
+"""
+
+
+def check_a_cycle(target: Path, work: str) -> None:
+    before = look(target)
+    changes, seen = worked_on(target, work)
+
+    apply(changes, allow_flagged=True)
+    assert look(target)["paths"] == seen["paths"]
+    assert changes.layer_id is not None
+    undo(changes.layer_id)
+
+    assert look(target) == before
+    assert nothing_left_in(target)
+
+
+@pytest.mark.parametrize("folders", [63, 65, 200])
+def test_a_file_of_two_names_comes_back_into_its_own_folder(
+    target: Path, disks: str, folders: int
+) -> None:
+    (target / "pkg").mkdir()
+    (target / "pkg/data").write_text("of two names\n")
+    (target / "elsewhere").mkdir()
+    os.link(target / "pkg/data", target / "elsewhere/data")
+    for number in range(folders):
+        (target / f"d{number}").mkdir()
+
+    check_a_cycle(target, "rm pkg/data")
+
+
+@pytest.mark.parametrize("held", [1, 2, 3, 64])
+def test_everything_lands_in_its_own_folder_however_few_are_held(
+    target: Path, disks: str, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(target, 5 if held < 64 else 70)
+    monkeypatch.setattr(tree, "MAX_FOLDERS", held)
+
+    check_a_cycle(target, WORK)
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_an_archive_is_unpacked_into_its_own_folders_however_few_are_held(
+    target: Path, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(target, 5)
+    changes, seen = worked_on(target, WORK)
+    monkeypatch.setattr(tree, "MAX_FOLDERS", held)
+
+    saved = io.BytesIO()
+    archive.save(changes, saved)
+    saved.seek(0)
+    layer = archive.load(saved)
+    apply(capture(layer), allow_flagged=True)
+
+    assert look(target)["paths"] == seen["paths"]
+
+
+def test_a_folder_stays_open_for_as_long_as_someone_holds_it(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "MAX_FOLDERS", 1)
+    names = [f"folder{number}" for number in range(10)]
+    for name in names:
+        (target / name).mkdir()
+        (target / name / "file").write_text(name)
+
+    with Tree(target) as held:
+        folders = [held.folder(name) for name in names]
+        files = [held.place(f"{name}/file") for name in names]
+        held.forget()
+        for name, folder, file in zip(names, folders, files, strict=True):
+            assert os.fstat(folder).st_ino == (target / name).stat().st_ino
+            assert os.stat(file).st_ino == (target / name / "file").stat().st_ino
+        del folder, file
+        folders.clear()
+        files.clear()
+        assert open_in(target) == [str(target)]  # the tree's own
+
+    assert open_in(target) == []
+
+
+def test_a_closed_tree_gives_no_number_that_could_be_anothers(target: Path) -> None:
+    (target / "folder").mkdir()
+    closed = Tree(target)
+    closed.close()
+    with open(os.devnull):  # takes the number that was free
+        for use in (closed.folder, closed.facts, closed.names, closed.place):
+            with pytest.raises(ValueError, match="closed"):
+                use("folder/file")
+            with pytest.raises(ValueError, match="closed"):
+                use("")
