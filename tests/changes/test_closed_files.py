@@ -158,3 +158,34 @@ def test_a_folder_that_is_closed_on_the_host_and_went_inside_is_a_conflict_with_
     seen = os.access(target / "shut", os.R_OK)
     assert found == ([] if seen else [("shut", ConflictKind.BLOCKED)])
     (target / "shut").chmod(0o755)
+
+
+@pytest.mark.parametrize("mode", ["000", "600", "644"])
+def test_nothing_is_left_to_apply_of_what_lies_in_a_folder_closed_to_us(
+    target: Path, mode: str
+) -> None:
+    with OverlaySandbox(target) as sandbox:
+        script = "mkdir -p d/e; echo 1 > d/x; echo 2 > d/e/z; ln d/x d/e/other; chmod $1 d/e d"
+        assert sandbox.exec(["sh", "-c", script, "sh", mode]).ok
+        assert sandbox.layer is not None
+    changes = changes_of(sandbox.layer.id)
+
+    apply(changes, allow_flagged=True)
+    assert not changes_of(sandbox.layer.id)
+
+    (target / "d").chmod(0o700)  # somebody lets himself in, and may have changed what he likes
+    (target / "d").chmod(int(mode, 8))
+    if os.geteuid() != 0:
+        assert {change.path for change in changes_of(sandbox.layer.id)} >= {"d/x"}
+
+
+def test_what_was_taken_back_of_a_folder_closed_to_us_is_left_to_apply(target: Path) -> None:
+    (target / "d").mkdir()
+    with OverlaySandbox(target) as sandbox:
+        assert sandbox.exec(["sh", "-c", "echo 1 > d/x; echo 2 > d/y; chmod 0 d"]).ok
+        assert sandbox.layer is not None
+    apply(changes_of(sandbox.layer.id), allow_flagged=True)
+
+    undo(sandbox.layer.id, only=["d/x"])
+
+    assert "d/x" in {change.path for change in changes_of(sandbox.layer.id)}

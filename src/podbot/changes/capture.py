@@ -125,6 +125,7 @@ class Part:
         self._times: dict[str, tuple[int, int]] = {}  # of folders on both sides: before, after
         self.lost: list[str] = []
         self._copied_up: dict[str, State] = {}  # what the host had, and has not at this path
+        self._unseen: set[str] = set()  # in folders of the host's that are closed to us
         self._since = _start(layer)
         self._ledger = Ledger(self.target)
         self._bases = Bases(self._ledger, self._since)
@@ -341,7 +342,9 @@ class Part:
     def _compared(self, path: str, old: State | None, new: State) -> Change | None:
         """What happened to a path, None if it is as it was. Folders: only the folder itself."""
         kind = _kind(old, new)
-        if kind is None:
+        if old is None and self._is_unseen(path) and self._was_put_in(path, new):
+            kind = None
+        elif kind is None:
             assert old is not None  # noqa: S101 - what was not there is a change
             if new.type is FileType.FILE and not self._same_bytes(path, old, new):
                 kind = None if self._lists_the_same(path) else ChangeKind.MODIFIED
@@ -428,6 +431,9 @@ class Part:
             return None
         try:
             return self.lower.state(path)
+        except PermissionError:
+            self._unseen.add(path)
+            return None
         except OSError:
             return None  # a step on the way is a link: nothing of ours
 
@@ -536,6 +542,32 @@ class Part:
             and row.left == old.identity
             and new.ctime_ns < deed.ended
             for row, deed in self._ledger.at(where)
+        )
+
+    def _is_unseen(self, path: str) -> bool:
+        """Whether the host may have it, in a folder that is closed to us."""
+        if self._unseen and path.rpartition("/")[0] in self._unseen:
+            self._unseen.add(path)  # outer paths are asked for first
+        return path in self._unseen
+
+    def _was_put_in(self, path: str, new: State) -> bool:
+        """Of something in a host folder that is closed to us: whether podbot put it there from
+        this layer, and nobody was in there since: whoever lets himself in touches the folder.
+        """
+        where = f"{self.target}/{path}"
+        done = self._ledger.at(where)
+        if not done or self.lower is None:
+            return False
+        row, deed = done[-1]
+        if row.left is None or deed.layer_id != self._layer.id or new.ctime_ns >= deed.ended:
+            return False
+        above = path
+        while (above := above.rpartition("/")[0]) and above in self._unseen:
+            pass
+        shut = self.lower.state(above)
+        return shut is not None and any(
+            row.left == shut.identity and later.ended >= deed.ended
+            for row, later in self._ledger.at(f"{self.target}/{above}" if above else self.target)
         )
 
     # Contents

@@ -53,13 +53,13 @@ def applied(
             if kept is not None and placing.is_same(kept, move.was):
                 rows.add(move.target, Row(None, before, identity_of(kept), before))
     for note, then in zip(site.plan.folders, result.folders, strict=True):
-        now = now_at(site, note)
-        if now is None or then is None or not same_looks(now, then):
+        left = None if then is None else _left(site, note, then)
+        if left is None or then is None:
             continue
         was = note.was or was_there.get((note.target, note.path))
         # An entry that came or went changed nothing of the folder itself.
         origin = _of(note.was) if note.was and note.was.looks_like(then) else None
-        row = Row(note.path, _of(was), identity_of(now), origin, -1, note.settled)
+        row = Row(note.path, _of(was), left, origin, -1, note.settled)
         rows.add(note.target, row)
     for target, path, was in linked:
         now = now_at(site, Move(-1, target, path, None, None))
@@ -138,6 +138,20 @@ class _Rows:
         for target, rows in self._rows.items():
             with suppress(OSError, ChangesError):
                 ledger.note(self._plan.places[target].path, deed, rows)
+
+
+def _left(site: Site, note: Folder, then: State) -> Identity | None:
+    """A folder as it was left, if it still is; None else.
+
+    One in a folder that was closed behind us cannot be looked at, and nobody else can get in.
+    """
+    try:
+        now = site.tree(note).facts(note.path)
+    except PermissionError:
+        return then.identity
+    except OSError:
+        return None
+    return identity_of(now) if now is not None and same_looks(now, then) else None
 
 
 def _source(move: Move) -> Identity | None:
