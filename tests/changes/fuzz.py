@@ -103,7 +103,8 @@ def do(verb, path, more):
     elif verb == "copy":
         # A folder copied into itself, by way of a link too, ends in names too long to look at.
         into, what = os.path.realpath(path), os.path.realpath(more)
-        if not f"{into}/".startswith(f"{what.rstrip('/')}/"): shutil.copytree(more, path, symlinks=True)
+        if f"{into}/".startswith(f"{what.rstrip('/')}/"): return
+        shutil.copytree(more, path, symlinks=True)
     elif verb == "mode" and not os.path.islink(path): os.chmod(path, more)
     elif verb == "time": os.utime(path, ns=(more, more), follow_symlinks=False)
     elif verb == "note" and not os.path.islink(path): os.setxattr(path, "user.note", more.encode())
