@@ -192,6 +192,34 @@ class Ledger:
         facts = self.at(where)
         return self.base(where, since_ns) is not None and facts[-1].row.left is None
 
+    def left_by(self, where: str, now: Identity) -> str | None:
+        """The run that left what is at an absolute path, if nobody touched it since."""
+        facts = self.at(where)
+        if not facts or facts[-1].row.left is None:
+            return None
+        return facts[-1].deed.layer_id if now in (facts[-1].row.left, self.latest(now)) else None
+
+    def named_since(
+        self, where: str, now: Identity, since_ns: int, layer_id: str | None
+    ) -> tuple[str, str] | None:
+        """The path by which another run made a file of the host one with another, and that run.
+
+        Only where that was applied after ``since_ns`` and is not taken back.
+        """
+        self._read()
+        for other, facts in self._facts.items():
+            row, deed = facts[-1]
+            if (
+                row.copy  # else podbot gave back a name that it had before
+                and row.left is not None
+                and row.left[:2] == now[:2]
+                and other != where
+                and deed.ended > since_ns
+                and deed.layer_id not in (None, layer_id)
+            ):
+                return other, deed.layer_id or ""
+        return None
+
     def latest(self, identity: Identity) -> Identity:
         """What became of a thing that podbot moved away and back, or gave another name."""
         self._read()
