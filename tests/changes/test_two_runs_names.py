@@ -8,7 +8,6 @@ import pytest
 from test_two_runs import disks, merge_in, run  # noqa: F401 - a fixture
 from trees import look
 
-from podbot.changes.apply import apply
 from podbot.changes.capture import read
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeKind
@@ -101,22 +100,6 @@ def test_to_remove_one_of_two_names_loses_nothing(target: Path) -> None:
     assert {path.name for path in target.iterdir()} == {"c"}
 
 
-def test_two_equal_files_that_became_one_inside_become_one(target: Path) -> None:
-    for name in ("a", "b"):
-        (target / name).write_text("same\n")
-    (target / "b").touch()
-    run(target, "touch -r a b").discard()
-    before = look(target)
-    layer = run(target, "touch -r a b; ln -f b a")
-    (change,) = (change for change in read(layer) if change.kind is ChangeKind.HARD_LINK)
-    apply(read(layer))
-    assert are_one(target / "a", target / "b")
-    assert not read(layer)
-    undo(layer.id)
-    assert look(target) == before
-    assert change.source in ("a", "b")
-
-
 def test_equal_files_with_equal_times_that_became_one_are_a_change(target: Path) -> None:
     for name in ("a", "b"):
         (target / name).write_text("same\n")
@@ -153,4 +136,62 @@ def test_a_mode_changed_below_a_merge_is_taken_back_after_it(target: Path) -> No
     merge_in(other)
     undo(other.id)
     undo(one.id)
+    assert look(target) == before
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("chmod 600 b", "ln b c"), ("echo A >> b", "ln b c"), ("echo A > n", "ln n c")],
+    ids=["in place", "replaced", "added"],
+)
+def test_what_a_later_run_linked_to_cannot_be_undone_below_it(
+    target: Path, first: str, second: str
+) -> None:
+    (target / "b").write_text("two\n")
+    before = look(target)
+    one = run(target, first)
+    merge_in(one)
+    between = look(target)
+    other = run(target, second)
+    merge_in(other)
+    after = look(target)
+    with pytest.raises(ChangesError) as failed:
+        undo(one.id)
+    assert failed.value.kind is Kind.UNDO_REFUSED
+    assert f"run {other.id} made c another name of it: undo that first" in str(failed.value)
+    assert look(target) == after
+    undo(other.id)
+    assert look(target) == between
+    undo(one.id)
+    assert look(target) == before
+
+
+def test_what_is_there_thanks_to_an_earlier_run_names_the_later_one(target: Path) -> None:
+    one = run(target, "mkdir d; echo A > d/a")
+    merge_in(one)
+    other = run(target, "echo B > d/b; chmod 700 d")
+    merge_in(other)
+    with pytest.raises(ChangesError) as failed:
+        undo(one.id)
+    assert f"b is there by run {other.id}: undo that first" in str(failed.value)
+    undo(other.id)
+    undo(one.id)
+    assert not (target / "d").exists()
+
+
+@pytest.mark.parametrize("thing", ["ln -s nowhere x", "echo old > x"], ids=["link", "file"])
+def test_what_an_undo_gave_back_is_not_what_a_run_in_between_began_with(
+    target: Path, thing: str
+) -> None:
+    """It removed what it saw, and that was something else."""
+    merge_in(run(target, f"mkdir d; cd d; {thing}"))
+    one = run(target, "rm d/x; echo A > d/x")
+    merge_in(one)
+    other = run(target, "rm -r d")
+    undo(one.id)
+    before = look(target)
+    assert "d/x" in {each.path for each in conflicts(read(other))}
+    with pytest.raises(ChangesError) as failed:
+        merge_in(other)
+    assert failed.value.kind is Kind.CONFLICT
     assert look(target) == before

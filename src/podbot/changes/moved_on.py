@@ -43,6 +43,7 @@ class LayerFiles:
     """The files of the layer that was applied, as long as they are what they were then."""
 
     def __init__(self, own: Journal, site: Site):
+        self.journal = own.id
         self._layer = layers.get(own.layer_id)
         self._site = site
         self._trees: dict[str, Tree] = {}
@@ -121,6 +122,8 @@ class Check:
             found = [self._with_run(clash, later) for clash in found]
             told = {clash.entry for clash in found}
             found += self._of_names([move for move in linked if move not in told], later)
+        told = {clash.entry for clash in found}
+        found += self._of_new_names([move for move in self._plan.moves if move not in told])
         return found + [clash for note, after in self._notes() for clash in self._of(note, after)]
 
     def _with_run(self, clash: Clash, later: Lineage) -> Clash:
@@ -137,6 +140,24 @@ class Check:
             run = later.took_a_name(move.was) if move.was is not None else None
             if run is not None:
                 reason = f"run {run} changed or removed another name of it: undo that first"
+                yield Clash(move, reason, None)
+
+    def _of_new_names(self, moves: Iterable[Move]) -> Iterator[Clash]:
+        """Files that a later application made one with another, which would change or be parted."""
+        for move in moves:
+            after = self._result.after.get(move.number)
+            if after is None or after.type is not FILE:
+                continue
+            facts = self._site.tree(move).facts(move.path)
+            if facts is None or facts.st_nlink == 1:
+                continue
+            now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
+            since = int(self._plan.created * 1e9)
+            where, ledger = self._plan.where(move), self._ledgers[move.target]
+            found = ledger.named_since(where, now, since, self._layer.journal)
+            if found is not None:
+                name = shown_name(os.path.relpath(found[0], self._plan.places[move.target].path))
+                reason = f"run {found[1]} made {name} another name of it: undo that first"
                 yield Clash(move, reason, None)
 
     def _clash(self, move: Move) -> Clash | None:
