@@ -216,6 +216,7 @@ class Game:
         self.told: list[str] = []
         self.tally: Counter[str] = Counter()
         self.bases: dict[str, bytes] = {}
+        self.start: View = {"found": {}, "same": []}
 
     def play(self) -> None:
         draw = self.dice.random
@@ -226,7 +227,7 @@ class Game:
         )  # fmt: skip
         self.told.append(f"plant {steps}")
         assert done.stdout
-        start: View = look(str(self.target))
+        self.start = look(str(self.target))
         self.begin()
         self.begin()
         for _ in range(draw.randint(4, 9)):
@@ -237,7 +238,7 @@ class Game:
                 self.apply(draw.choice(self.runs))
             else:
                 self.undo(draw.choice(self.runs))
-        self.undo_all(start)
+        self.undo_all(self.start)
 
     def begin(self) -> None:
         steps = self.dice.work()
@@ -309,13 +310,24 @@ class Game:
                     f" had {plain(run.inside, path)}, met {plain(before, path)},"
                     f" gave {plain(after, path)}"
                 )
-        for names in before["same"]:
-            for one in names:
-                for other in names:
-                    known = other in names_of(run.base, one) or other in names_of(run.inside, one)
-                    gone = one not in after["found"] or other not in after["found"]
-                    if not known and not gone and other not in names_of(after, one):
-                        raise WrongError(f"run {run.number} parted {one} and {other}")
+        for one, other in self.made_one(run, before):
+            gone = one not in after["found"] or other not in after["found"]
+            if not gone and other not in names_of(after, one):
+                raise WrongError(f"run {run.number} parted {one} and {other}")
+
+    def made_one(self, run: Run, now: View) -> set[tuple[str, str]]:
+        """Pairs of names of one file that another run made such, and this one did not know."""
+        return {
+            (one, other)
+            for names in now["same"]
+            for one in names
+            for other in names
+            if one != other
+            for maker in self.runs
+            if maker is not run
+            and other in names_of(maker.inside, one)
+            and not any(other in names_of(view, one) for view in (self.start, run.base, run.inside))
+        }
 
     def is_merge(self, run: Run, path: str, before: View, after: View, is_part: bool) -> bool:
         rows = [view["found"].get(path) for view in (run.base, before, run.inside, after)]
@@ -340,7 +352,7 @@ class Game:
         self.told.append(f"  refused: {error.kind} {str(error)[:400]}")
         self.tally[f"refused {error.kind}"] += 1
         if error.kind not in REFUSALS:
-            raise WrongError(f"{error.kind}: {error}")
+            raise WrongError(f"{error.kind}: {error}") from error
         if look(str(self.target)) != before:
             raise WrongError(f"refused, and yet: {different(before, look(str(self.target)))}")
 

@@ -195,3 +195,18 @@ def test_what_an_undo_gave_back_is_not_what_a_run_in_between_began_with(
         merge_in(other)
     assert failed.value.kind is Kind.CONFLICT
     assert look(target) == before
+
+
+def test_what_both_did_alike_belongs_to_the_first(target: Path) -> None:
+    one, other = run(target, "echo x > n"), run(target, "echo x > n; echo B > free")
+    before = look(target)
+    merge_in(one)
+    merge_in(other)
+    undo(one.id)
+    assert not (target / "n").exists()
+    assert (target / "free").read_text() == "B\n"
+    assert [change.path for change in read(other)] == ["n"]
+    merge_in(other)
+    undo(other.id)
+    undo(other.id)
+    assert look(target)["paths"].keys() == before["paths"].keys()
