@@ -53,6 +53,7 @@ soak: $(VENV)/.test
 N ?= 2000
 fuzz: $(VENV)/.test
 	$(PY) tests/changes/fuzz.py --cases $(N) $(if $(SEED),--seed $(SEED)) $(FUZZ)
+	$(PY) tests/changes/fuzz_runs.py --cases $(N) $(if $(SEED),--seed $(SEED)) $(FUZZ)
 
 # Installs what it needs and builds its image (as root), then runs as root and as a user.
 test-e2e: $(VENV)/.test

@@ -145,19 +145,60 @@ def test_a_file_can_be_left_and_an_end_of_answers_applies_nothing(
     assert lines(project, 5) == ["A"]
 
 
-def test_a_patch_of_what_overlaps_does_not_take_the_others_lines_back(
+def git_apply(project: Path, file: Path) -> None:
+    subprocess.run(["git", "apply", str(file)], cwd=project, check=True)
+
+
+def test_a_patch_of_what_overlaps_holds_the_rest_of_both_and_says_where(
     project: Path, capsys: Captured
 ) -> None:
+    one = a_run(project, "5s/.*/A/", "20s/.*/A20/", name="first")
+    other = a_run(project, "5s/.*/B/", "50s/.*/B50/")
+    did(capsys, "apply", one)
+    file = project.parent / "other.patch"
+    told = did(capsys, "save", other, str(file))
+    assert "numbers: run first changed the same lines (at line 5): the patch leaves what" in told
+    assert "to decide first: podbot changes pick" in told
+    assert main(["changes", "diff", "--patch", other]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.encode() == file.read_bytes()
+    assert "changed the same lines (at line 5)" in printed.err
+    git_apply(project, file)
+    assert lines(project, 5, 20, 50) == ["A", "A20", "B50"]
+
+
+def test_a_patch_of_what_overlaps_only_is_refused(project: Path, capsys: Captured) -> None:
     one, other = a_run(project, "5s/.*/A/"), a_run(project, "5s/.*/B/")
     did(capsys, "apply", one)
     file = project.parent / "other.patch"
-    did(capsys, "save", other, str(file))
-    assert b"-5\n+B\n" in file.read_bytes()
-    done = subprocess.run(
-        ["git", "apply", str(file)], cwd=project, capture_output=True, check=False
-    )
-    assert done.returncode != 0
-    assert lines(project, 5) == ["A"]
+    told = did(capsys, "save", other, str(file), code=2)
+    assert "changed the same lines (at line 5)" in told and "podbot changes pick" in told
+    assert not file.exists()
+
+
+def test_a_patch_leaves_out_what_is_a_plain_conflict_with_another_run(
+    project: Path, capsys: Captured
+) -> None:
+    """It would take back what the other did, where nobody asks any more."""
+    one = ran(project, "printf '\\0A' > binary; chmod 600 numbers", None)
+    other = ran(project, "printf '\\0B' > binary; echo B > free; chmod 640 numbers", None)
+    did(capsys, "apply", one)
+    file = project.parent / "other.patch"
+    told = did(capsys, "save", other, str(file))
+    assert "binary: run" in told and "it is binary" in told
+    git_apply(project, file)
+    assert (project / "binary").read_bytes() == b"\0A"
+    assert (project / "free").read_text() == "B\n"
+
+
+def test_an_archive_of_what_overlaps_says_so(project: Path, capsys: Captured) -> None:
+    one, other = a_run(project, "5s/.*/A/", name="first"), a_run(project, "5s/.*/B/")
+    did(capsys, "apply", one)
+    told = did(capsys, "save", other, str(project.parent / "other.tar"))
+    assert "numbers: run first changed the same lines (at line 5)" in told
+    assert "to decide first: podbot changes pick" in told
+    saved = data(capsys, "save", other, str(project.parent / "again.tar"))
+    assert len(saved["undecided"]) == 1
 
 
 @pytest.mark.parametrize("ending", ["patch", "tar"])

@@ -497,8 +497,8 @@ def attempt(seed: str, steps: Steps | None, keep: bool = False) -> tuple[str, st
             clear(other)
 
 
-def with_another_file_system(words: Sequence[str]) -> int:
-    """Run this program again where there is one, mounted for it alone and gone with it."""
+def with_another_file_system(words: Sequence[str], program: str = __file__) -> int:
+    """Run a program again where there is one, mounted for it alone and gone with it."""
     folder = tempfile.mkdtemp(prefix="podbot-fuzz-far-", dir="/var/tmp")
     try:
         own = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
@@ -506,7 +506,7 @@ def with_another_file_system(words: Sequence[str]) -> int:
         drop = [] if os.geteuid() == 0 else ["setpriv", "--inh-caps=-all", "--ambient-caps=-all"]
         script = 'mount -t tmpfs -o mode=755,size=2g tmpfs "$1" && shift && exec "$@"'
         argv = ["unshare", *own, "--mount", "sh", "-c", script, "sh", folder, *drop]
-        argv += [sys.executable, __file__, *words]
+        argv += [sys.executable, program, *words]
         return subprocess.run(argv, env={**os.environ, FAR: folder}, check=False).returncode
     finally:
         os.rmdir(folder)

@@ -11,6 +11,7 @@ import pytest
 import seeds
 
 FUZZ = Path(__file__).parent / "fuzz.py"
+RUNS = Path(__file__).parent / "fuzz_runs.py"
 
 
 def agrees(node: str, cases: int, *options: str) -> None:
@@ -23,8 +24,14 @@ def agrees(node: str, cases: int, *options: str) -> None:
     options = (*options, "--no-patch")
     if os.geteuid() != 0:
         options = (*options, "--open")
+    play(FUZZ, node, cases, *options)
+
+
+def play(program: Path, node: str, cases: int, *options: str) -> None:
+    """Run so many cases of a program, with new ones for every seed of the run."""
+    seed = str(seeds.number(node))
     done = subprocess.run(
-        [sys.executable, FUZZ, "--cases", str(cases), "--seed", str(seeds.number(node)), *options],
+        [sys.executable, program, "--cases", str(cases), "--seed", seed, *options],
         capture_output=True, text=True, check=False, timeout=1200,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,3 +50,18 @@ def test_the_same_on_two_file_systems(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("options", [(), ("--far",)], ids=["one", "two"])
 def test_more_random_work(request: pytest.FixtureRequest, options: tuple[str, ...]) -> None:
     agrees(request.node.nodeid, 60, *options)
+
+
+@pytest.mark.parametrize("options", [(), ("--far",)], ids=["one", "two"])
+def test_runs_over_one_folder_are_applied_and_undone_in_any_order(
+    request: pytest.FixtureRequest, options: tuple[str, ...]
+) -> None:
+    play(RUNS, request.node.nodeid, 6, *options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--far",)], ids=["one", "two"])
+def test_many_runs_over_one_folder(
+    request: pytest.FixtureRequest, options: tuple[str, ...]
+) -> None:
+    play(RUNS, request.node.nodeid, 60, *options)

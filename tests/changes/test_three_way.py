@@ -89,6 +89,14 @@ def test_a_file_both_made_is_an_overlap_as_a_whole_unless_it_is_the_same() -> No
     assert (overlap.base, overlap.host, overlap.run) == (b"", b"host\n", b"run\n")
 
 
+@pytest.mark.parametrize(("host", "run"), [(b"", b"run\n"), (b"host\n", b""), (b"a\nb\n", b"a\n")])
+def test_what_both_added_differs_as_a_whole_even_from_nothing(host: bytes, run: bytes) -> None:
+    overlap = only_overlap(merge(None, host, run))
+    assert (overlap.base, overlap.host, overlap.run) == (b"", host, run)
+    assert merge(None, host, host).contents == host
+    assert merge(None, host, b"\0").problem == "it is binary"
+
+
 def test_carriage_returns_and_a_missing_last_line_end_stay_as_they_are() -> None:
     base = b"one\r\ntwo\r\nthree\r\nfour"
     merged = merge(base, base.replace(b"one", b"ONE"), base.replace(b"three", b"3"))
@@ -170,9 +178,21 @@ def edits_of_distinct_lines(draw: st.DrawFn) -> tuple[bytes, bytes, bytes]:
 
 
 def sides(dice: random.Random) -> tuple[bytes, bytes, bytes]:
-    base = [f"line {number}\n" for number in range(dice.randint(0, 14))]
+    """A text and two edits of it: short or long, with either line end, both, or none at last."""
+    ends = dice.choice([["\n"], ["\n"], ["\r\n"], ["\n", "\r\n"]])
+    count = dice.choice([0, 1, dice.randint(0, 14), dice.randint(0, 14), dice.randint(0, 200)])
+    base = [f"line {number}{dice.choice(ends)}" for number in range(count)]
+    if dice.random() < 0.1:
+        base[-1:] = [line.rstrip() for line in base[-1:]]
     host, run = edited_lines(dice, base, "host"), edited_lines(dice, base, "run")
-    return "".join(base).encode(), host, run
+    if dice.random() < 0.15:  # both put something in at one place, alike at first or not at all
+        at = dice.randint(0, len(base))
+        come = ["shared\n"] if dice.random() < 0.5 else []
+        host, run = (
+            "".join([*base[:at], *come, f"{who} put in\n", *base[at:]]).encode()
+            for who in ("host", dice.choice(["host", "run"]))
+        )
+    return "".join(base).encode(), host, dice.choice([run, run, run, run, host, b""])
 
 
 def edited_lines(dice: random.Random, base: list[str], who: str, most: int = 4) -> bytes:
@@ -275,6 +295,23 @@ def test_a_side_that_changed_nothing_gives_way(base: bytes, text: bytes) -> None
 def test_what_is_to_be_decided_differs_on_all_sides(base: bytes, host: bytes, run: bytes) -> None:
     for overlap in merge(base, host, run).overlaps:
         assert len({overlap.base, overlap.host, overlap.run}) == 3
+
+
+@needs_git
+@given(three=edits_of_distinct_lines(), at=st.integers(0, 2), where=st.integers(0, 40))
+def test_what_is_binary_for_git_is_no_text_here(
+    git: Git, three: tuple[bytes, bytes, bytes], at: int, where: int
+) -> None:
+    sides = list(three)
+    sides[at] = sides[at][:where] + b"\0" + sides[at][where:]
+    base, host, run = sides
+    merged = merge(base, host, run)
+    if host in (base, run) or run == base:
+        assert merged.contents is not None, "it needs no lines"
+    else:
+        assert merged.problem == "it is binary"
+        with pytest.raises(AssertionError, match="Cannot merge binary files"):
+            git.merged(base, host, run)
 
 
 @needs_git

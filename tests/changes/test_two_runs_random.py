@@ -115,6 +115,8 @@ def wanted(git: Git, base: bytes | None, host: bytes | None, run: bytes | None) 
         return run
     if host is None or run is None:
         raise ValueError("one of them removed it")
+    if base is None:
+        raise ValueError("both added it")  # git would take either for the text, were one empty
     merged = git.merged(base or b"", host, run)
     if merged is None:
         raise ValueError("they overlap")

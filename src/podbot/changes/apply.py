@@ -34,7 +34,6 @@ from podbot.changes.model import (
 )
 from podbot.changes.moves import Move, Plan
 from podbot.changes.planning import Draft, Key, Partial, Request, draft
-from podbot.changes.remembering import Touched
 from podbot.changes.select import select
 from podbot.changes.site import Site
 from podbot.changes.text import listed, shown_name
@@ -321,9 +320,7 @@ class _Application:
                     raise
                 raise failure from error
             if result.copied:
-                recovery.sweep(own, site, result)
-                others = self._other_names(plan, trees)
-                remembering.touched(own, site, result, others)
+                remembering.touched(own, site, result, recovery.sweep(own, site, result))
         return Applied(own.id, str(own.folder), planned.changed, skipped)
 
     def _remedy(self) -> str:
@@ -332,24 +329,6 @@ class _Application:
         if self._changes.layer_id is not None:
             save += f": podbot changes save {self._changes.layer_id} FILE.tar"
         return f"run as its owner, or {save}"
-
-    def _other_names(self, plan: Plan, trees: Mapping[str, Tree]) -> list[Touched]:
-        """Files whose other name was removed, which touched them."""
-        moved = {
-            (move.was.device, move.was.inode)
-            for move in plan.moves
-            if move.was is not None and move.was.links > 1 and move.was.type is FileType.FILE
-        }
-        index = {place.path: number for number, place in enumerate(plan.places)}
-        found: list[Touched] = []
-        for change in self._changes if moved else ():
-            old = change.old
-            if old is None or (old.device, old.inode) not in moved or change.target not in trees:
-                continue
-            now = trees[change.target].state(change.path)
-            if now is not None and now.inode == old.inode and now.looks_like(old):
-                found.append((index[change.target], old, now))
-        return found
 
 
 def _root_of(tree: Tree) -> tuple[int, int]:

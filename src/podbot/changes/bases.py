@@ -61,11 +61,14 @@ class Bases:
         if fact.row.move < 0:
             notes = (note for note in plan.folders if plan.where(note) == where)
             was = next((note.was for note in notes), None)
-            return None if was is None else Base(was, fact.deed.journal)
+            is_it = was is not None and fact.row.before == was.identity
+            return Base(was, fact.deed.journal) if was is not None and is_it else None
         move = self._moves[fact.deed.journal].get(fact.row.move)
         was = move.was if move is not None else None
         if move is None or was is None or plan.where(move) != where:
             return None
+        if fact.row.before != was.identity:
+            return None  # it was taken back then: what the sandbox saw is what had been applied
         kept = None
         if was.type is FILE:
             kept = f"{plan.places[move.target].kept}/{plan.kept_as(move)}"

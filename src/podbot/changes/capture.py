@@ -373,15 +373,19 @@ class Part:
             there = self.old(first)
             for name in names[1:]:
                 change = changed.get(name)
-                if change is None:
+                old = change.old if change is not None else self.old(name)
+                if first not in changed and _is_linked(there, old):
+                    changed.pop(name, None)
                     continue
-                if first not in changed and _is_linked(there, change.old):
-                    del changed[name]
-                else:
-                    changed[name] = Change(
-                        ChangeKind.HARD_LINK, self.target, name, change.old, change.new, first
-                    )
+                # Of equal files that became one, that alone is what changed.
+                new = change.new if change is not None else self._state_inside(name)
+                if new is not None:
+                    changed[name] = Change(ChangeKind.HARD_LINK, self.target, name, old, new, first)
         return list(changed.values())
+
+    def _state_inside(self, path: str) -> State | None:
+        facts = self.upper.facts(path)
+        return None if facts is None else self.new(path, facts)
 
     def _gone(self, path: str, old: State) -> Iterator[Change]:
         """A deletion, and of a folder everything in it; hidden things stay, and so their folder."""

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Mapping
 from enum import StrEnum
 
-from podbot.changes import git_index
+from podbot.changes import git_index, undecided
 from podbot.changes.bases import Bases
 from podbot.changes.hidden import Hidden
 from podbot.changes.ledger import Ledger
@@ -28,6 +28,7 @@ from podbot.changes.model import (
     State,
 )
 from podbot.changes.select import is_new_folder
+from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
 from podbot.frozen import dataclass
 from podbot.sandbox import extents
@@ -36,9 +37,6 @@ CHANGED_SINCE = "the host has changed it since"
 MAYBE_CHANGED_SINCE = f"{CHANGED_SINCE}, or only touched it: what it held then is not known"
 """Of a file whose times moved on. A sandbox copies what it writes to, and nobody keeps what the
 host had: `touch` and a checkout there and back look like any other change."""
-
-MOST_LINES = 5
-"""How many overlaps a message names by their line."""
 
 
 class ConflictKind(StrEnum):
@@ -190,11 +188,25 @@ class _Check:
             return self._folder(change, path, where, host)
         if host is not old and not host.same_thing(old):
             return Conflict(change, path, ConflictKind.CHANGED, host, CHANGED_SINCE)
+        if host.type is FILE and host.links > 1 and change.new is not None:
+            message = self._parted(where, host)
+            if message is not None:
+                return Conflict(change, path, ConflictKind.CHANGED, host, message)
         if self._touched(where, host) and not self._is_known(change, path, where, host):
             is_certain = host.type is not FILE or self._knows_what_was(where)
             message = CHANGED_SINCE if is_certain else MAYBE_CHANGED_SINCE
             return Conflict(change, path, ConflictKind.CHANGED, host, message)
         return None
+
+    def _parted(self, where: str, host: State) -> str | None:
+        """What would be lost of another run that made this and something else one file."""
+        since = self._changes.since_ns if self._changes.olds is None else 0
+        found = self._ledger.named_since(where, host.identity, since, self._changes.layer_id)
+        if found is None:
+            return None
+        path, run = found
+        name = shown_name(os.path.relpath(path, self._tree.path))
+        return f"run {run} made {name} another name of it, and they would be two files"
 
     def _not_merged(self, change: Change, path: str, host: State | None, merge: Merge) -> Conflict:
         """What another run did to a file and this one did, too."""
@@ -203,10 +215,7 @@ class _Check:
             return Conflict(change, path, kind, host, merge.problem)
         if host is None or not host.same_thing(merge.host):
             return Conflict(change, path, ConflictKind.CHANGED, host, CHANGED_SINCE)
-        lines = ", ".join(str(each.host_at) for each in merge.overlaps[:MOST_LINES])
-        lines += ", …" if len(merge.overlaps) > MOST_LINES else ""
-        message = f"run {merge.runs[-1]} changed the same lines (at line {lines})"
-        return Conflict(change, path, ConflictKind.OVERLAP, host, message)
+        return Conflict(change, path, ConflictKind.OVERLAP, host, undecided.reason(merge))
 
     def _host(self, path: str, old: State | None) -> State | None:
         """What the host has; `OSError` where a link lies on the way.

@@ -136,6 +136,7 @@ class Ledger:
         self._given_back: dict[Identity, Identity] = {}  # those of them that are the host's
         self._later: dict[Identity, Identity] = {}  # the same the other way round
         self._touched: dict[Identity, Identity] = {}  # those by which only a name came or went
+        self._left: dict[tuple[int, int], list[tuple[str, Fact]]] | None = None
 
     def explains(
         self, where: str, now: Identity, since_ns: int, layer_id: str | None = None
@@ -191,6 +192,46 @@ class Ledger:
         """Whether podbot itself took away what was at a path then, and did not put it back."""
         facts = self.at(where)
         return self.base(where, since_ns) is not None and facts[-1].row.left is None
+
+    def left_by(self, where: str, now: Identity) -> str | None:
+        """The run that left what is at an absolute path, if nobody touched it since."""
+        facts = self.at(where)
+        if not facts or facts[-1].row.left is None:
+            return None
+        return facts[-1].deed.layer_id if now in (facts[-1].row.left, self.latest(now)) else None
+
+    def named_since(
+        self, where: str, now: Identity, since_ns: int, but: str | None
+    ) -> tuple[str, str] | None:
+        """The path by which a run made a file of the host one with another, and that run.
+
+        Only where that was applied after ``since_ns`` and is not taken back. ``but`` is the run, or
+        the application, that does not count.
+        """
+        for other, fact in self._copies().get(now[:2], ()):
+            run = fact.deed.layer_id
+            if (
+                other != where
+                and fact.deed.ended > since_ns
+                and run is not None
+                and but not in (run, fact.deed.journal)
+            ):
+                return other, run
+        return None
+
+    def _copies(self) -> Mapping[tuple[int, int], Sequence[tuple[str, Fact]]]:
+        """The paths at which an application left something, by device and inode.
+
+        What an undo gave back is not among them: that had its names before.
+        """
+        if self._left is None:
+            self._read()
+            self._left = {}
+            for where, facts in self._facts.items():
+                row = facts[-1].row
+                if row.copy and row.left is not None:
+                    self._left.setdefault(row.left[:2], []).append((where, facts[-1]))
+        return self._left
 
     def latest(self, identity: Identity) -> Identity:
         """What became of a thing that podbot moved away and back, or gave another name."""

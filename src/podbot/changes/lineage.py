@@ -17,7 +17,7 @@ from pathlib import Path
 from podbot.changes import journal
 from podbot.changes.journal import Journal
 from podbot.changes.ledger import Ledger
-from podbot.changes.model import ChangeSet, State
+from podbot.changes.model import FILE, ChangeSet, State
 from podbot.changes.moves import Move, Plan
 from podbot.errors import ChangesError
 from podbot.frozen import dataclass
@@ -115,6 +115,7 @@ class Lineage:
         from podbot.changes import recovery
 
         self._steps: dict[str, list[Step]] = {}
+        self._taken: list[tuple[str, State]] = []  # files that were replaced or removed
         self._ledger = Ledger(*targets)
         for own in journals:
             try:
@@ -126,6 +127,8 @@ class Lineage:
                 if where in paths:
                     step = _step(own, plan, move, result.after.get(move.number), merged)
                     self._steps.setdefault(where, []).append(step)
+                if move.was is not None and move.was.type is FILE:
+                    self._taken.append((own.layer_id, move.was))
         for steps in self._steps.values():
             steps.sort(key=lambda step: step.created_ns)
 
@@ -145,6 +148,16 @@ class Lineage:
         """The run whose application took a state away to put something else in its place."""
         steps = self._steps.get(where, ())
         return next((step.run for step in steps if self._is_left(state, step.was)), None)
+
+    def took_a_name(self, was: State) -> str | None:
+        """The run that took another name of a file away, to remove it or to put something there."""
+        for run, taken in self._taken:
+            if was.identity in self._ledger.earlier(taken.identity):
+                return run
+            looks = (taken.device, taken.inode, taken.size, taken.mtime_ns)
+            if looks == (was.device, was.inode, was.size, was.mtime_ns):
+                return run
+        return None
 
     def _is_left(self, after: State | None, state: State | None) -> bool:
         """Whether a state is what an application left, perhaps moved away and back by podbot."""

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO
 
-from podbot.changes import three_way
+from podbot.changes import git_refs, three_way
 from podbot.changes.journal import Journal
 from podbot.changes.lineage import Lineage, Noted, Step
 from podbot.changes.model import (
@@ -340,7 +340,9 @@ class _Meeting:
         ours, theirs = self.host_data, self.run_data
         if ours is None or theirs is None:
             raise _NotMergedError(f"{who} changed it too, and it cannot be read as it was seen")
-        merged = three_way.merge(base.data or b"", ours, theirs)
+        if git_refs.is_one(self._change.where) and theirs not in (ours, base.data):
+            raise _NotMergedError(f"{who} changed it too; {git_refs.told(ours, theirs)}")
+        merged = three_way.merge(base.data, ours, theirs)
         if merged.problem is not None:
             raise _NotMergedError(f"{who} changed it too, and {merged.problem}")
         new = _attributes(base.state, host, run, who)

@@ -7,7 +7,7 @@ bytes and attributes that were left, is as it was left: the layer still has thos
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, NamedTuple
 
 from podbot.changes import git_index, lineage, placing
@@ -43,6 +43,7 @@ class LayerFiles:
     """The files of the layer that was applied, as long as they are what they were then."""
 
     def __init__(self, own: Journal, site: Site):
+        self.journal = own.id
         self._layer = layers.get(own.layer_id)
         self._site = site
         self._trees: dict[str, Tree] = {}
@@ -115,9 +116,14 @@ class Check:
     def clashes(self) -> list[Clash]:
         """What is not as the application left it, in the order of the plan."""
         found = [clash for move in self._plan.moves if (clash := self._clash(move)) is not None]
-        if found:
+        linked = [move for move in self._plan.moves if _had_other_names(move)]
+        if found or linked:
             later = lineage.since(self._plan)
             found = [self._with_run(clash, later) for clash in found]
+            told = {clash.entry for clash in found}
+            found += self._of_names([move for move in linked if move not in told], later)
+        told = {clash.entry for clash in found}
+        found += self._of_new_names([move for move in self._plan.moves if move not in told])
         return found + [clash for note, after in self._notes() for clash in self._of(note, after)]
 
     def _with_run(self, clash: Clash, later: Lineage) -> Clash:
@@ -126,11 +132,33 @@ class Check:
         if not isinstance(entry, Move):
             return clash
         run = later.laid_on(self._plan.where(entry), self._result.after.get(entry.number))
-        return (
-            clash
-            if run is None
-            else clash._replace(reason=f"run {run} lies on top: undo that first")
-        )
+        return clash if run is None else clash._replace(reason=_on_top(run))
+
+    def _of_names(self, moves: Iterable[Move], later: Lineage) -> Iterator[Clash]:
+        """Files that were one with another, which a later run took: it must come back first."""
+        for move in moves:
+            run = later.took_a_name(move.was) if move.was is not None else None
+            if run is not None:
+                reason = f"run {run} changed or removed another name of it: undo that first"
+                yield Clash(move, reason, None)
+
+    def _of_new_names(self, moves: Iterable[Move]) -> Iterator[Clash]:
+        """Files that a later application made one with another, which would change or be parted."""
+        for move in moves:
+            after = self._result.after.get(move.number)
+            if after is None or after.type is not FILE:
+                continue
+            facts = self._site.tree(move).facts(move.path)
+            if facts is None or facts.st_nlink == 1:
+                continue
+            now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
+            since = int(self._plan.created * 1e9)
+            where, ledger = self._plan.where(move), self._ledgers[move.target]
+            found = ledger.named_since(where, now, since, self._layer.journal)
+            if found is not None:
+                name = shown_name(os.path.relpath(found[0], self._plan.places[move.target].path))
+                reason = f"run {found[1]} made {name} another name of it: undo that first"
+                yield Clash(move, reason, None)
 
     def _clash(self, move: Move) -> Clash | None:
         try:
@@ -203,7 +231,7 @@ class Check:
             for name in foreign:
                 facts = tree.facts(prefix + name)
                 if facts is not None:
-                    reason = f"{shown_name(name)} was put into it since"
+                    reason = self._put_into(note, prefix + name, facts)
                     yield Clash(note, reason, self._aside(note, facts, prefix + name))
         if note.new is not None:
             now = tree.state(note.path)
@@ -212,7 +240,21 @@ class Check:
             ):
                 now = replace(now, xattrs=after.xattrs)  # closed: it tells even its owner nothing
             if now is None or not replace(now, mode=self._mode(note)).looks_like(after):
-                yield Clash(note, "its mode or attributes were changed since", None)
+                reason = "its mode or attributes were changed since"
+                run = self._left_by(note, note.path, None if now is None else now.identity)
+                yield Clash(note, reason if run is None else _on_top(run), None)
+
+    def _put_into(self, note: Folder, path: str, facts: os.stat_result) -> str:
+        """Why a folder cannot go that holds what the application did not put there."""
+        run = self._left_by(note, path, (facts.st_dev, facts.st_ino, facts.st_ctime_ns))
+        who = "was put into it since" if run is None else f"is there by run {run}: undo that first"
+        return f"{shown_name(path.rpartition('/')[2])} {who}"
+
+    def _left_by(self, note: Folder, path: str, now: Identity | None) -> str | None:
+        """Another run that left what is at a path of the target."""
+        where = self._plan.where(replace(note, path=path))
+        run = None if now is None else self._ledgers[note.target].left_by(where, now)
+        return None if run == self._plan.layer_id else run
 
     def _notes(self) -> Iterator[tuple[Folder, State]]:
         """Folders that were there after the application and still are."""
@@ -264,3 +306,12 @@ class Check:
 
     def _now(self, note: Folder) -> os.stat_result:
         return os.fstat(self._site.tree(note).folder(note.path))
+
+
+def _on_top(run: str) -> str:
+    return f"run {run} lies on top: undo that first"
+
+
+def _had_other_names(move: Move) -> bool:
+    was = move.was
+    return was is not None and was.type is FILE and was.links > 1 and not move.in_place

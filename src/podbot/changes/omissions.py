@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from podbot.changes import headers, states
+from podbot.changes import headers, states, undecided
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
@@ -26,10 +26,11 @@ _SEEN = (FileType.FILE, FileType.LINK, FileType.FOLDER)
 
 def not_in_patch(changes: ChangeSet) -> list[str]:
     """What is lost when the changes travel as a patch: one line each, beginning with the path."""
+    lost = [f"{line}: the patch leaves what the host has" for line in undecided.lines(changes)]
+    changes = undecided.settled(changes)
     come = _folders_above(_carried(changes, old=False))
     gone = _folders_above(_carried(changes, old=True))
     in_the_way = blocked(changes.changes)
-    lost: list[str] = []
     for change in changes:
         place = (change.target, change.path)
         if change in in_the_way:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import BinaryIO
 
-from podbot.changes import binary, headers, sides
+from podbot.changes import binary, headers, sides, undecided
 from podbot.changes.diff import FileDiff, compared
 from podbot.changes.headers import quoted_for_git
 from podbot.changes.model import Change, ChangeKind, ChangeSet
@@ -30,9 +30,14 @@ def patch(changes: ChangeSet, only: Sequence[Change] | None = None) -> Iterator[
     """The patch of all changes, or of some, piece by piece; nothing at all if git sees no change.
 
     With several targets, names begin with the position of the target (``0/``, ``1/``, …). Raises
-    `ChangesError` (kind ``io``) for a file that cannot be read.
+    `ChangesError` (kind ``io``) for a file that cannot be read. What this and another run did and
+    nobody decided on is not in it: see `undecided`.
     """
-    chosen = changes.changes if only is None else tuple(only)
+    wanted = None if only is None else {(change.target, change.path) for change in only}
+    changes = undecided.settled(changes)
+    chosen = tuple(
+        change for change in changes if wanted is None or (change.target, change.path) in wanted
+    )
     in_the_way = blocked(chosen)
     parts = [part for change in chosen for part in _parts(change, change in in_the_way)]
     for part in parts:

@@ -320,6 +320,12 @@ class _Target:
         """All moves in their order; what needs room comes first, what takes away later."""
         numbers = count(first)
         later: tuple[list[_Placing], list[_Placing], list[_Placing]] = ([], [], [])
+        # What is changed in place has the same names before and after: one that gets another
+        # is placed anew, so that each of the two can be taken back without the other.
+        linked = {placing.link_to for placing in self._placing.values()}
+        for path, placing in self._placing.items():
+            if placing.in_place and path in linked:
+                self._placing[path] = placing._replace(in_place=False)
         for placing in self._placing.values():
             if placing.link_to is not None and self._can_link(placing, placing.link_to):
                 later[1].append(placing)

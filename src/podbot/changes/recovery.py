@@ -19,10 +19,10 @@ from podbot.changes.backward import Applied, Outcome, take_back
 from podbot.changes.forward import LOOK, Result, open_up
 from podbot.changes.journal import Journal
 from podbot.changes.ledger import Ledger
-from podbot.changes.model import FOLDER, State
+from podbot.changes.model import FILE, FOLDER, State
 from podbot.changes.moves import Move, Plan, as_json, moved_to, of_data
 from podbot.changes.parts import Part, only
-from podbot.changes.remembering import Entry, now_at
+from podbot.changes.remembering import Entry, Touched, now_at
 from podbot.changes.site import Site
 from podbot.changes.text import listed, shown_name
 from podbot.changes.tree import Tree
@@ -173,8 +173,7 @@ def _healed(own: Journal) -> list[str]:
         elif done:
             result = result_of(own)
             _close_again(own, site, result)
-            sweep(own, site, result)
-            remembering.touched(own, site, result)
+            remembering.touched(own, site, result, sweep(own, site, result))
             return []
         else:
             outcome = roll_back(own, site)
@@ -312,8 +311,12 @@ def _close_again(own: Journal, site: Site, result: Result) -> None:
     own.unmark(journal.OPENED)
 
 
-def sweep(own: Journal, site: Site, result: Result) -> None:
-    """Remove old things from beside their places: the store has copies of them."""
+def sweep(own: Journal, site: Site, result: Result) -> list[Touched]:
+    """Remove old things from beside their places: the store has copies of them.
+
+    Gives the files that are still there under other names, which are touched by that.
+    """
+    others: list[Touched] = []
     numbers = own.facts(journal.LEFTOVER)
     wanted = {*numbers} if isinstance(numbers, list) else set()
     left = [move for move in site.plan.moves if move.number in wanted]
@@ -323,7 +326,8 @@ def sweep(own: Journal, site: Site, result: Result) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             folder = site.tree(move).folder(site.staging_folder(move))
             journal.step("sweep")
-            placing.remove(folder, journal.temporary(site.plan, move))
+            other = _removed(folder, journal.temporary(site.plan, move), move)
+            others += [other] if other is not None else []
     for note, after in zip(site.plan.folders, result.folders, strict=True):
         if after is not None and (note.target, note.path) in touched:
             journal.step("sweep a folder")
@@ -334,6 +338,22 @@ def sweep(own: Journal, site: Site, result: Result) -> None:
                 placing.set_time(place, have, after.mtime_ns)
     site.settle()
     own.unmark(journal.LEFTOVER)
+    return others
+
+
+def _removed(folder: int, name: str, move: Move) -> Touched | None:
+    """Remove an old thing; what became of it if that was only one of its names."""
+    was = move.was
+    if was is None or was.type is not FILE or was.links == 1:
+        placing.remove(folder, name)
+        return None
+    with placing.handle(folder, name) as fd:
+        facts = os.fstat(fd)
+        os.unlink(name, dir_fd=folder)
+        if not placing.is_same(facts, was):
+            return None
+        left = os.fstat(fd)
+    return (move.target, was, State.of(left, None, was.xattrs)) if left.st_nlink else None
 
 
 # What is noted at the end

@@ -15,13 +15,15 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from podbot.changes import journal, placing, settling
-from podbot.changes.model import FILE, FOLDER
+from podbot.changes.ledger import Ledger
+from podbot.changes.model import FILE, FOLDER, Identity, State
 from podbot.changes.moves import Folder, Move, Plan
 from podbot.changes.placing import Named
 from podbot.changes.staging import Layout
 from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
+from podbot.frozen import replace
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -80,6 +82,7 @@ class Site:
         self._brought: dict[tuple[int, int], tuple[Move, int]] = {}
         self._waiting: dict[tuple[int, int], tuple[Move, int]] = {}
         self._names: dict[int, dict[int, str]] = {}
+        self._ledgers: dict[int, Ledger] = {}
         self._leaving = {
             (move.target, move.path)
             for move in plan.moves
@@ -299,24 +302,32 @@ class Site:
         if was is None or was.type is not FILE or was.links < 2:
             return False
         tree = self.tree(move)
-        path = self._other_names(move.target).get(was.inode)
+        device, inode, _ = self._known_as(move.target, was)
+        path = self._other_names(move.target).get(inode)
         if path is None:
             return False
         try:
             facts = tree.facts(path)
-            if facts is None or not placing.is_same(facts, was):
+            if facts is None or not placing.is_same(
+                facts, replace(was, device=device, inode=inode)
+            ):
                 return False
             _link(tree.parent(path), to)
         except PermissionError:
             return False  # someone else's file, or in a folder that is closed: a copy has to do
         return True
 
+    def _known_as(self, target: int, was: State) -> Identity:
+        """What a file is by now: another undo may have put a copy in the place of its last name."""
+        ledger = self._ledgers.setdefault(target, Ledger(self.plan.places[target].path))
+        return ledger.latest(was.identity)
+
     def _other_names(self, target: int) -> dict[int, str]:
         """Where in a target the files are that had several names, by inode; looked for once."""
         if target in self._names:
             return self._names[target]
         wanted = {
-            move.was.inode
+            self._known_as(target, move.was)[1]
             for move in self.plan.moves
             if move.target == target and move.was is not None and move.was.links > 1
         }

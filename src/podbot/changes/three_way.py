@@ -88,15 +88,21 @@ class Merged:
         return _after_each_other(tuple(chosen))
 
 
-def merge(base: bytes, host: bytes, run: bytes) -> Merged:
-    """What two sides made of one text, as one text."""
+def merge(base: bytes | None, host: bytes, run: bytes) -> Merged:
+    """What two sides made of one text, as one text; of none at all if the base is None.
+
+    What both added anew is one overlap unless it is the same, even where one of them is empty:
+    nobody took the lines of the other out.
+    """
     if run in (host, base):
         return Merged((host,))
     if base == host:
         return Merged((run,))
-    problem = _problem(base, host, run)
+    problem = _problem(base or b"", host, run)
     if problem is not None:
         return Merged(problem=problem)
+    if base is None:
+        return Merged((Overlap(1, 1, 1, b"", host, run),))
     return Merged(tuple(_parts(hunks.edited(base, host), hunks.edited(base, run))))
 
 

@@ -41,12 +41,16 @@ TARBALL = ".tar"
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A file that now holds the changes; ``not_carried`` is what a patch has no room for."""
+    """A file that now holds the changes; ``not_carried`` is what a patch has no room for.
+
+    ``undecided`` is what another run did, too, and nobody has decided on: a line for each path.
+    """
 
     file: str
     format: Literal["tar", "patch"]
     size: int
     not_carried: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
 
 def heal() -> list[str]:
@@ -224,6 +228,8 @@ def _still(count: int) -> str:
 
 def told_saved(changes: ChangeSet, saved: Saved) -> str:
     """What was saved, for a person."""
+    if saved.format == "patch":
+        changes = _settled(changes, saved.file)
     number, size = look.count(len(changes), "change"), look.size(saved.size)
     return f"saved {number} in {look.name(saved.file)} ({size})"
 
@@ -233,7 +239,11 @@ def save(changes: ChangeSet, file: str) -> Saved:
 
     The file is there once it is whole, and else never.
     """
+    from podbot.changes import undecided
+
     format_ = _format(file)
+    if format_ == "patch":
+        _settled(changes, file)
     try:
         with Progress("saving"), new_file(file) as out:
             lost = _written(changes, format_, out)
@@ -244,7 +254,24 @@ def save(changes: ChangeSet, file: str) -> Saved:
         ) from None
     except OSError as error:
         raise _not_written(file, error) from None
-    return Saved(file, format_, size, lost)
+    return Saved(file, format_, size, lost, tuple(undecided.lines(changes)))
+
+
+def _settled(changes: ChangeSet, name: str) -> ChangeSet:
+    """What a patch can hold; raises if nothing is left but what is to be decided on."""
+    from podbot.changes import undecided
+    from podbot.changes.text import listed
+
+    found = undecided.settled(changes)
+    if changes and not found:
+        raise ChangesError(
+            "another run changed all of this, too, and nobody has decided which to take:\n"
+            + listed(undecided.lines(changes)),
+            kind=Kind.CONFLICT,
+            remedy=f"`podbot changes pick` asks; or save a FILE.tar in place of {look.name(name)},"
+            " which is merged where it is loaded",
+        )
+    return found
 
 
 def _format(file: str) -> Literal["tar", "patch"]:

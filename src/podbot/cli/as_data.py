@@ -264,6 +264,7 @@ def saved(outcome: Saved) -> dict[str, object]:
         "format": outcome.format,
         "size": outcome.size,
         **texts("not_carried", outcome.not_carried),
+        **texts("undecided", outcome.undecided),
     }
 
 

@@ -13,7 +13,13 @@ from podbot.changes import records
 from podbot.changes.apply import Applied
 from podbot.changes.records import Entry
 from podbot.cli import actions, as_data, care, consent, look, overview, picking
-from podbot.cli.looking import selected, tell_live, tell_lost
+from podbot.cli.looking import (
+    selected,
+    tell_how_to_decide,
+    tell_live,
+    tell_lost,
+    tell_undecided,
+)
 from podbot.cli.remedies import Given
 from podbot.cli.talk import talk_on, tell
 
@@ -91,6 +97,10 @@ def save(arguments: argparse.Namespace) -> int:
         return DONE
     tell(actions.told_saved(changes, saved))
     tell_lost(saved.not_carried)
+    if saved.format == "tar":
+        tell_undecided(saved.undecided, entry.called)
+    elif saved.undecided:
+        tell_how_to_decide(entry.called)
     return DONE
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.changes.risk_rules import Level
-from podbot.cli import care, look, overview, pager
+from podbot.cli import care, look, overview, pager, remedies
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
 from podbot.cli.talk import tell
@@ -224,7 +224,7 @@ def diff(arguments: argparse.Namespace) -> int:
         )
     entry, changes = selected(arguments, alone=True)
     if arguments.patch:
-        _print_patch(changes)
+        _print_patch(entry, changes)
     elif arguments.json:
         files = (
             as_data.file_diff(diff(changes, change), changes.merges.get(change.where))
@@ -263,7 +263,8 @@ def _is_named(fold: Fold, paths: Sequence[str]) -> bool:
     return any(f"{name}/".startswith(f"{root}/") for name in names for root in roots)
 
 
-def _print_patch(changes: ChangeSet) -> None:
+def _print_patch(entry: Entry, changes: ChangeSet) -> None:
+    from podbot.changes import undecided
     from podbot.changes.patch import not_in_patch, patch
 
     if look.is_terminal(sys.stdout):
@@ -277,6 +278,8 @@ def _print_patch(changes: ChangeSet) -> None:
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
     tell_lost(not_in_patch(changes))
+    if undecided.lines(changes):
+        tell_how_to_decide(entry.called)
 
 
 # For all verbs
@@ -325,9 +328,23 @@ def tell_live(entry: Entry) -> None:
         print(f"podbot: {called} still runs; this is what it has changed so far", file=sys.stderr)
 
 
+def tell_undecided(lines: Sequence[str], called: str) -> None:
+    """Say what an archive has of this run alone, as another did something to it, too."""
+    if lines:
+        print("podbot: another run did these, too; saved is what this one did:", file=sys.stderr)
+        for line in lines:
+            print(f"  {look.message(remedies.with_names(line))}", file=sys.stderr)
+        tell_how_to_decide(called)
+
+
+def tell_how_to_decide(called: str) -> None:
+    """What to do about lines that two runs changed."""
+    print(f"podbot: to decide first: {remedies.command('pick', called)}", file=sys.stderr)
+
+
 def tell_lost(lost: Sequence[str]) -> None:
     """Say what a patch does not hold."""
     if lost:
         print(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:", file=sys.stderr)
         for line in lost:
-            print(f"  {look.text(line)}", file=sys.stderr)
+            print(f"  {look.text(remedies.with_names(line))}", file=sys.stderr)
