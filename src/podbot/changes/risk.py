@@ -16,6 +16,10 @@ from functools import cached_property
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk_contents import (
     install_scripts_changed,
+    is_among_settings_of_home,
+    is_folder_of_tools,
+    is_named_like_settings,
+    is_program_text,
     is_script,
     may_be_settings,
     names_command,
@@ -154,9 +158,9 @@ class _Review:
         if lower.endswith(("/.local/bin", "/node_modules/.bin", "/.cargo/bin", "/go/bin", "/.bin")):
             return True
         above, _, name = folder.rpartition("/")
-        if name.lower() not in ("bin", "scripts"):
+        if name.lower() not in ("bin", "sbin", "scripts", "shims"):
             return False
-        if above == os.environ.get("HOME"):
+        if above == os.environ.get("HOME") or is_folder_of_tools(above):
             return True
         known = self._environments.get(above)
         if known is None:
@@ -250,8 +254,13 @@ class _Review:
             yield Level.WHEN_USED, "it is part of an installed package, which nobody reviews"
         if is_told:
             return
-        if may_be_settings(change.path) and names_command(self._contents, change):
+        at_home = is_among_settings_of_home(change)
+        if (
+            may_be_settings(change.path) or (at_home and is_named_like_settings(change.path))
+        ) and names_command(self._contents, change):
             yield Level.WHEN_USED, "it is in a place of settings and names a command to run"
+        if at_home and not newly and (new.executable or is_program_text(change.path)):
+            yield Level.WHEN_USED, "it is a program among the settings in your home folder"
         if newly:
             yield Level.WHEN_USED, "it can be run as a program, and could not before"
         elif fresh and is_script(self._contents, change):

@@ -22,7 +22,7 @@ class Level(StrEnum):
 
 
 CHECKED = "2026-11"
-"""The month in which the rows were last looked over, unless a row says otherwise."""
+"""The month in which the rows were last looked over; a row can name its own month, or day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,10 @@ class Rule:
     checked: str = CHECKED
 
 
-def _by_itself(reason: str, source: str, patterns: str, guards: bool = False) -> Rule:
-    return Rule(Level.BY_ITSELF, tuple(patterns.split()), reason, source, guards)
+def _by_itself(
+    reason: str, source: str, patterns: str, guards: bool = False, checked: str = CHECKED
+) -> Rule:
+    return Rule(Level.BY_ITSELF, tuple(patterns.split()), reason, source, guards, checked)
 
 
 def _when_used(reason: str, source: str, patterns: str, guards: bool = False) -> Rule:
@@ -230,6 +232,39 @@ RULES: tuple[Rule, ...] = (
         ".config/herbstluftwm/** .config/waybar/** .config/lxsession/** .config/xfce4/**",
     ),
     _by_itself(
+        "the browser starts the program it names as soon as an extension asks",
+        "Chrome for Developers: Native messaging; MDN: Native manifests (Chromium, Brave, Edge, "
+        "Vivaldi and others read folders of the same name)",
+        "nativemessaginghosts/** native-messaging-hosts/** .mozilla/pkcs11-modules/**",
+        checked="2026-11-19",
+    ),
+    _by_itself(
+        "the sound service of your session loads it at login: it can name programs and scripts",
+        "pipewire.conf(5): context.exec, context.modules; WirePlumber: Configuration file, Custom "
+        "Scripts",
+        ".config/pipewire/** .config/wireplumber/** .local/share/wireplumber/**",
+        checked="2026-11-19",
+    ),
+    _by_itself(
+        "rpm and all that calls it expand it: its macros can run shell commands and Lua",
+        "rpm-config(5), rpm-macros(7): %(…), %{lua:…}",
+        ".rpmmacros .config/rpm/**",
+        checked="2026-11-19",
+    ),
+    _by_itself(
+        "a program of your desktop's session runs commands or loads code from it",
+        "the manuals of dunst, mako, SwayNotificationCenter, Polybar, Eww, AGS, kanshi, swayidle, "
+        "Fcitx, KWin, Cinnamon, devilspie2, Conky and dconf; GTK: gtk-modules; xdg-user-dirs",
+        ".config/dunst/** .config/mako/** .config/swaync/** .config/polybar/** .config/eww/** "
+        ".config/ags/** .config/kanshi/** .config/swayidle/** "
+        ".config/fcitx*/** .local/share/kwin/** .local/share/cinnamon/** "
+        ".config/devilspie2/** .config/conky/** .conkyrc .gtkrc* "
+        ".config/gtk-*/** .config/dconf/** .xinputrc .config/kglobalshortcutsrc "
+        ".config/khotkeysrc .config/kwinrc .config/kdeglobals .config/ksmserverrc "
+        ".config/user-dirs.dirs .config/locale.conf .i18n .dmrc",
+        checked="2026-11-19",
+    ),
+    _by_itself(
         "a terminal program runs commands from it at its start",
         "tmux(1), screen(1), less(1); the manuals of zellij, kitty, Alacritty, WezTerm, lf, "
         "ranger, yazi, nnn, broot, bat and ripgrep",
@@ -353,7 +388,7 @@ RULES: tuple[Rule, ...] = (
         ".config/pip/** uv.toml .config/uv/** .condarc .gemrc .bundle/config .cargo/** "
         ".m2/settings.xml .gradle/** .config/pypoetry/** poetry.toml bunfig.toml .config/npm/** "
         ".terraformrc .terraform.d/** go.work go.env .config/go/** .bowerrc .lfsconfig "
-        ".config/nuget/** .nuget/** .config/composer/**",
+        ".config/nuget/** .nuget/** .config/composer/** .rpmrc",
     ),
     # Tests and tools
     _when_used(
