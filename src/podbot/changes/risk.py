@@ -23,6 +23,7 @@ from podbot.changes.risk_contents import (
     is_script,
     may_be_settings,
     names_command,
+    scripts_changed,
 )
 from podbot.changes.risk_git import Finding, Repositories, inside, is_stored
 from podbot.changes.risk_host import Host
@@ -141,6 +142,9 @@ class _Review:
         for finding in (self._host.pointed_at(where), self._host.reached_through(where)):
             if finding is not None:
                 yield finding
+        called = self._host.scripts_called(where)
+        if called:
+            yield from (called[name] for name in scripts_changed(self._contents, change, called))
         if not (new.executable or new.type is FileType.LINK):
             if self._host.is_loaded(where):
                 yield Level.BY_ITSELF, "programs load libraries from this folder first"
@@ -235,7 +239,7 @@ class _Review:
         other = parts_of(f"{change.target}/{source}")
         if ".git" in other and ".git" not in names:
             yield Level.BY_ITSELF, "it is another name for a file of git's own: writing changes git"
-        elif Level.BY_ITSELF in fitting(other) or self._host.pointed_at(
+        elif Level.BY_ITSELF in fitting(other) or self._host.runs_by_itself(
             f"{change.target}/{source}"
         ):
             yield Level.BY_ITSELF, "it is another name for a file that runs by itself"

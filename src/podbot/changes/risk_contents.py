@@ -9,30 +9,36 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from podbot.changes.late import expression
 from podbot.changes.model import Change, ChangeKind, Contents, FileType
 from podbot.changes.risk_paths import home_depths, parts_of
+from podbot.changes.risk_words import LIFECYCLE
 
 MAX_PACKAGE = 1 << 20
 """The largest package.json that is looked into, in bytes."""
 
-_INSTALL = (
-    "preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare",
-    "dependencies",
-)  # fmt: skip
-"""Scripts that npm runs by itself as it installs."""
-
 
 def install_scripts_changed(contents: Contents, change: Change) -> bool:
-    """Whether a package.json has other install scripts than before."""
+    """Whether a package.json has other scripts that npm runs by itself as it installs."""
+    return bool(scripts_changed(contents, change, LIFECYCLE))
+
+
+def scripts_changed(contents: Contents, change: Change, names: Iterable[str]) -> list[str]:
+    """Which of these scripts of a package.json are others than before."""
     if change.new is None or change.new.type is not FileType.FILE:
-        return False
+        return []
     after = _scripts(contents, change, new=True)
-    if change.old is None or change.old.type is not FileType.FILE:
-        return after != {}
-    return after is None or after != _scripts(contents, change, new=False)
+    before: dict[str, object] | None = {}
+    if change.old is not None and change.old.type is FileType.FILE:
+        before = _scripts(contents, change, new=False)
+        if before is None and after is not None:
+            return list(names)
+    if after is None:
+        return list(names)
+    return [name for name in names if after.get(name) != (before or {}).get(name)]
 
 
 def _scripts(contents: Contents, change: Change, new: bool) -> dict[str, object] | None:
@@ -45,9 +51,7 @@ def _scripts(contents: Contents, change: Change, new: bool) -> dict[str, object]
     except (OSError, ValueError, RecursionError):
         return None
     scripts = package.get("scripts") if isinstance(package, dict) else None
-    if not isinstance(scripts, dict):
-        return {}
-    return {name: scripts[name] for name in _INSTALL if name in scripts}
+    return scripts if isinstance(scripts, dict) else {}
 
 
 MAX_SETTINGS = 64 << 10

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 
+from podbot.changes.risk_rules import Level
 from podbot.frozen import dataclass
 
 MAX_ENTRIES = 5_000
@@ -23,11 +24,17 @@ MAX_STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A place the host runs or obeys, and why; ``below``: so is all that lies below it."""
+    """A place the host runs or obeys, and why; ``below``: so is all that lies below it.
+
+    ``only``: just what lies in the folder itself. ``scripts``: of a package.json only these count.
+    """
 
     place: str
     reason: str
     below: bool = False
+    level: Level = Level.BY_ITSELF
+    only: bool = False
+    scripts: frozenset[str] = frozenset()
 
 
 def beneath(top: str, path: str) -> str:
@@ -42,14 +49,14 @@ def and_above(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def start_of(path: str) -> str:
+def start_of(path: str, most: int = MAX_READ) -> str:
     """The start of a regular file, nothing for anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return ""
-            return os.fsdecode(file.read(MAX_READ))
+            return os.fsdecode(file.read(most))
     except (OSError, ValueError):
         return ""
 

@@ -53,6 +53,7 @@ def _when_used(reason: str, source: str, patterns: str, guards: bool = False) ->
 LISTED_CHECKS = "git runs the checks it lists, once they are installed"
 """The reason of what is by itself where the host has git hooks installed."""
 
+BUILD_SERVER = "a build server runs it when this is pushed"
 PYTHON_START = "Python runs it at every start"
 COMMAND_FOLDER = "it is in a folder of commands: it can take the place of another"
 LEADS_OUT = "it is a link out of the target: using it reaches other files"
@@ -307,7 +308,7 @@ RULES: tuple[Rule, ...] = (
     ),
     # Runs when used: continuous integration
     _when_used(
-        "a build server runs it when this is pushed",
+        BUILD_SERVER,
         "each build service's manual",
         ".github/workflows/** .github/actions/** action.yml action.yaml .github/dependabot.yml "
         ".gitlab-ci.yml .gitlab-ci.yaml .gitlab-ci/** .gitlab/** .circleci/** jenkinsfile "
