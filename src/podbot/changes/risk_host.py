@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from podbot.changes.risk_git import Finding
+from podbot.changes.risk_home import named_by_home
 from podbot.changes.risk_paths import fitting, parts_of
 from podbot.changes.risk_reading import Pointer, and_above, link_in, links_in, names_in, ways_to
 from podbot.changes.risk_references import named_by_what_runs
@@ -120,6 +121,7 @@ class Host:
         for folder in dict.fromkeys(links):
             self._note_all(self._telling_links(folder))
         self._note_all(loaded_by_shells(environment))
+        self._note_all(named_by_home(targets, environment))
         self._note_all(imported_at_start(dict.fromkeys([*tops, *on_the_way]), packages))
         for folder in self._libraries:
             self._note_above(folder, "programs load libraries from there first")

@@ -53,12 +53,18 @@ def start_of(path: str, most: int = MAX_READ) -> str:
     """The start of a regular file, nothing for anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ""
-            return os.fsdecode(file.read(most))
     except (OSError, ValueError):
         return ""
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            return ""
+        # (what the kernel makes up as it is read has no size)
+        return os.fsdecode(os.read(fd, min(most, facts.st_size or most)))
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
 def names_in(folder: str) -> list[tuple[str, bool]]:

@@ -205,6 +205,8 @@ def _of_scripts(called: dict[str, str], reader: Reader) -> Iterator[Pointer]:
 def _meant(word: str, starts: list[str]) -> Iterator[str]:
     """The places a word can mean, for a tool that starts in one of some folders."""
     word = word.removeprefix("file://")
+    if word.startswith("%h/"):  # what systemd calls the home folder
+        word = f"~{word[2:]}"
     if word.startswith("$"):  # some variable, and then a path
         word = word.partition("/")[2]
     if not word or word in (".", "..") or word.startswith("-") or "\0" in word:
