@@ -164,7 +164,12 @@ def test_a_home_without_end_is_read_within_bounds(
     (home / ".vimrc").symlink_to("/dev/zero")
     (home / ".tmux.conf").write_text("~/proj/" * 20_000)
     read: list[str] = []
-    monkeypatch.setattr(risk_home, "start_of", lambda file, most: read.append(file) or "")
+
+    def note(file: str, most: int) -> str:
+        read.append(file)
+        return ""
+
+    monkeypatch.setattr(risk_home, "start_of", note)
 
     list(risk_home.named_by_home([str(project)], {"HOME": str(home)}))
 

@@ -39,7 +39,14 @@ def detect(changes: ChangeSet) -> ChangeSet:
     renamed: dict[Change, Change] = {}
     for target in changes.targets:
         gone = [c for c in changes if c.target == target and _is_candidate(c, ChangeKind.DELETED)]
-        come = [c for c in changes if c.target == target and _is_candidate(c, ChangeKind.ADDED)]
+        # What the host had under this very name, and has removed since, was not moved there.
+        come = [
+            c
+            for c in changes
+            if c.target == target
+            and c.where not in changes.lost
+            and _is_candidate(c, ChangeKind.ADDED)
+        ]
         if not gone or not come:
             continue
         renamed.update(_exact(changes, gone, come))
