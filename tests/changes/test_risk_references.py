@@ -82,6 +82,14 @@ def in_a_sandbox(target: Path, *commands: str) -> dict[str, tuple[Level, str]]:
          '{"hooks": {"Stop": [{"hooks": [{"command": "cd hk && python3 stop.py"}]}]}}',
          "hk/stop.py", "hk/start.py"),
         (".claude/hooks/deep/stop", "#!/bin/sh\npython3 hk/stop.py\n", "hk/stop.py", "hk/go.py"),
+        (".mcp.json", '{"mcpServers": {"x": {"command": "python", "args": ["-m", "srv.main"]}}}',
+         "srv/main.py", "srv/other.py"),
+        (".cargo/config.toml", '[b]\nrustc-wrapper = "tools/wrap"\n[t]\nrunner = "r/x"\n',
+         "tools/wrap r/x", "tools/other"),
+        ("mise.toml", '[env]\n_.source = "conf/s"\n', "conf/s", "conf/t"),
+        (".vscode/settings.json", '{"typescript.tsdk": "lib/ts"}', "lib/ts/srv.js", "lib/x.ts"),
+        (".envrc", "export PATH=$PWD/cmds:$PATH\n", "cmds/ls", "other/ls.txt"),
+        (".envrc", "while read l; do export $l; done < cf/vars\n", "cf/vars", "cf/no"),
         # All that is in a folder
         (".envrc", "for f in cf/*; do . $f; done\n", "cf/new cf/a.sh", "src/a.py"),
         (".envrc", "for f in $(ls cf); do source cf/$f; done\n", "cf/new", "src/new"),
@@ -105,6 +113,85 @@ def test_what_a_file_names_that_runs_by_itself_is_flagged(
 
     assert list(found) == named.split()
     assert set(found.values()) == {f"{Path(file).name} on this host runs by itself and names it"}
+
+
+@pytest.mark.parametrize(
+    ("hook", "file", "text", "named"),
+    [
+        ("cd tools && ./check", "x", "", "tools/check"),
+        ("make -C tools check", "x", "", "tools/Makefile"),
+        ("for f in checks/*; do sh $f; done", "x", "", "checks/new"),
+        ("run-parts checks", "x", "", "checks/new"),
+        ("sh tools/a", "tools/a.sh", "", "tools/a"),
+        ("sh tools/a.sh", "tools/a.sh", ". tools/b\n", "tools/b"),
+        ("npm run lint", "package.json", '{"scripts": {"lint": "node ci/lint.js"}}', "ci/lint.js"),
+        ("pre-commit", "lefthook.yml", "pre-commit:\n  jobs:\n  - root: web\n    run: make x\n",
+         "web/Makefile"),
+        ("pre-commit", ".pre-commit-config.yaml", "repos:\n- hooks:\n  - entry: python -m ci.x\n",
+         "ci/x.py"),
+    ],
+)  # fmt: skip
+def test_what_an_installed_hook_starts_in_other_ways_runs_by_itself(
+    target: Path, hook: str, file: str, text: str, named: str
+) -> None:
+    (target / ".git/hooks").mkdir(parents=True)
+    (target / ".git/hooks/pre-commit").write_text(f"#!/bin/sh\n{hook}\n")
+    (target / file).parent.mkdir(exist_ok=True)
+    (target / file).write_text(text)
+
+    assert list(flagged(target, named, "src/app.txt", "web/x.txt")) == [named]
+
+
+def test_what_husky_runs_is_followed(target: Path) -> None:
+    (target / ".git").mkdir()
+    (target / ".git/config").write_text("[core]\nhooksPath = .husky/_\n")
+    (target / ".husky/_").mkdir(parents=True)
+    (target / ".husky/pre-commit").write_text("node ci/lint.js\n")
+
+    assert list(flagged(target, "ci/lint.js", "ci/other.js")) == ["ci/lint.js"]
+
+
+def test_settings_of_git_that_start_in_a_folder_are_followed(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (target / ".git").mkdir()
+    (target / ".git/config").write_text('[diff "x"]\ntextconv = "cd tools && ./text"\n')
+    (target / "global").write_text(f"[init]\ntemplateDir = {target}/template\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(target / "global"))
+
+    found = flagged(target, "tools/text", "template/hooks/post-checkout", "src/text")
+
+    assert list(found) == ["tools/text", "template/hooks/post-checkout"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "named"),
+    [
+        ("mypy.ini", "[mypy]\nplugins = tools/plugin.py\n", "tools/plugin.py"),
+        (".yarnrc.yml", "yarnPath: tools/yarn.cjs\n", "tools/yarn.cjs"),
+        (".npmrc", "node-options=--require ./tools/r.js\n", "tools/r.js"),
+        ("eslint.config.js", "module.exports = [require('./lint/mine')]\n", "lint/mine.js"),
+        ("Cargo.toml", '[package]\nbuild = "b/x.rs"\n', "b/x.rs"),
+    ],
+)
+def test_what_settings_of_a_tool_load_is_pointed_out(
+    target: Path, file: str, text: str, named: str
+) -> None:
+    (target / file).write_text(text)
+
+    folder, _, name = named.rpartition("/")
+    found = in_a_sandbox(target, f"mkdir {folder}; touch {named} {folder}/other.txt")
+
+    assert found == {f"{folder}/{name}": (WHEN_USED, f"{file} on this host names it")}
+
+
+def test_files_that_are_open_in_an_editor_do_not_run(target: Path) -> None:
+    (target / ".idea").mkdir()
+    (target / ".idea/workspace.xml").write_text(
+        '<leaf file="file://$PROJECT_DIR$/src/app.py"/>\n<option name="path" value="src/b.py"/>'
+    )
+
+    assert flagged(target, "src/app.py", "src/b.py") == {}
 
 
 PACKAGE = """{"scripts": {"prebuild": "node ci/pre.js", "build": "npm run -s inner && ./bin/go",

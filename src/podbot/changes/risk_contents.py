@@ -65,7 +65,8 @@ SETTINGS = frozenset(
 
 _NAMES_COMMAND = expression(
     rb"""^[\s\-{,]{0,80}["']?[\w.-]{0,40}
-    (?:command|cmd|exec|run|script|hook|shell|program|executable|binary|entrypoint)s?
+    (?:command|cmd|exec|run|script|hook|shell|program|executable|binary|entrypoint|plugin|loader
+    |require|wrapper|runner|linker)s?
     (?:["']?\s{0,8}[:=]|\.[\w.-]{1,40}["']?\s{0,8}[:=])
     |^\s{0,8}\[{1,2}[\w."' -]{0,80}(?:script|hook|command|task)s?[\w."' -]{0,80}\]""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,

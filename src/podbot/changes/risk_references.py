@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from podbot.changes.risk_paths import fitting, is_known_name, leading, parts_of, plain
 from podbot.changes.risk_reading import Pointer, beneath, names_in, start_of
-from podbot.changes.risk_rules import BUILD_SERVER, LISTED_CHECKS, Level
+from podbot.changes.risk_rules import FOLLOWED, LISTED_CHECKS, Level
 from podbot.changes.risk_words import (
     LIFECYCLE,
     Words,
@@ -34,12 +34,16 @@ MAX_STEPS = 3
 """How many files may stand between what runs by itself and what counts because of it."""
 MAX_DEEP = 4
 """How deep in a folder of settings files are looked for."""
+MAX_INNER = 60
+"""How many folders within one folder of settings are looked into."""
 MAX_TEXT = 64 << 10
 """How much of one file is looked at, in bytes."""
 MAX_NAMED = 2_000
 """How many places count for all of them together."""
 
 _PACKAGE = "package.json"
+_LEFT_OUT = frozenset({".git", "workspace.xml"})
+"""What git stores is looked at elsewhere; JetBrains' workspace lists the files that are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def why(first: str, level: Level) -> str:
 def _running(folder: str, has_hooks: bool) -> Iterator[tuple[str, Level]]:
     """The files of a folder, and of folders of settings in it, that run by themselves."""
     for name, _ in names_in(folder):
-        if not (name.startswith(".") or is_known_name(plain(name))) or name == ".git":
+        if not (name.startswith(".") or is_known_name(plain(name))) or name in _LEFT_OUT:
             continue
         path = f"{folder}/{name}"
         parts = parts_of(path)
@@ -111,12 +115,15 @@ def _running(folder: str, has_hooks: bool) -> Iterator[tuple[str, Level]]:
 def _in_settings(top: str, parts: list[str], has_hooks: bool) -> Iterator[tuple[str, Level]]:
     """The files in a folder of settings, which may lie some folders deep."""
     waiting = [(top, parts, 1)]
-    told = 0
-    while waiting and told < MAX_FILES:
+    told = looked = 0
+    while waiting and told < MAX_FILES and looked < MAX_INNER:
         folder, above, depth = waiting.pop(0)
+        looked += 1
         if _level([*above, "any"], has_hooks) is None and not _leads(above):
             continue
         for name, is_link in names_in(folder)[:MAX_FILES]:
+            if name in _LEFT_OUT:
+                continue
             path, inner = f"{folder}/{name}", [*above, plain(name)]
             if "." not in name.lstrip(".") and not is_link and os.path.isdir(path):
                 if depth < MAX_DEEP:
@@ -130,9 +137,7 @@ def _in_settings(top: str, parts: list[str], has_hooks: bool) -> Iterator[tuple[
 
 def _leads(parts: list[str]) -> bool:
     rules = leading(parts)
-    return any(
-        level is Level.BY_ITSELF or rule.reason == BUILD_SERVER for level, rule in rules.items()
-    )
+    return any(level is Level.BY_ITSELF or rule.reason in FOLLOWED for level, rule in rules.items())
 
 
 def _level(parts: list[str], has_hooks: bool) -> Level | None:
@@ -143,8 +148,9 @@ def _level(parts: list[str], has_hooks: bool) -> Level | None:
     reasons = {rule.reason for rule in rules.values()}
     if has_hooks and LISTED_CHECKS in reasons:
         return Level.BY_ITSELF
-    is_package = parts[-1] == _PACKAGE
-    return Level.WHEN_USED if BUILD_SERVER in reasons or is_package else None
+    # What a script of Python's imports is mostly the project itself.
+    is_followed = not reasons.isdisjoint(FOLLOWED) and not parts[-1].endswith(".py")
+    return Level.WHEN_USED if is_followed else None
 
 
 def _pointers(reader: Reader) -> Iterator[Pointer]:
@@ -154,7 +160,10 @@ def _pointers(reader: Reader) -> Iterator[Pointer]:
     if os.path.basename(reader.file) == _PACKAGE and reader.step == 1:
         yield from _of_scripts(run_with(scripts_of(text), LIFECYCLE), reader)
         return
-    yield from pointers_of(words_of(reader.file, text, is_first=reader.step == 1), reader)
+    is_first = reader.step == 1 and (
+        reader.level is Level.BY_ITSELF or os.path.basename(reader.file).startswith(".")
+    )
+    yield from pointers_of(words_of(reader.file, text, is_first=is_first), reader)
 
 
 def pointers_of(words: Words, reader: Reader) -> Iterator[Pointer]:
@@ -165,7 +174,9 @@ def pointers_of(words: Words, reader: Reader) -> Iterator[Pointer]:
     starts += [
         place for given in words.starts for place in _meant(given, starts) if place not in starts
     ]
-    for below, given in ((False, words.names), (True, words.below)):
+    # What a build goes over is most of a project.
+    folders = words.below if reader.level is Level.BY_ITSELF else ()
+    for below, given in ((False, words.names), (True, folders)):
         for word in given:
             for place in _meant(word, starts) if word != "." else starts:
                 if place == reader.file:

@@ -54,6 +54,11 @@ LISTED_CHECKS = "git runs the checks it lists, once they are installed"
 """The reason of what is by itself where the host has git hooks installed."""
 
 BUILD_SERVER = "a build server runs it when this is pushed"
+INSTALLS = "installing or building the package runs what it says"
+STEERS = "it steers where packages come from and what runs as they are installed"
+TOOL_SETTINGS = "it is a tool's settings and can hold code that the tool runs"
+FOLLOWED = frozenset({BUILD_SERVER, INSTALLS, STEERS, TOOL_SETTINGS})
+"""The reasons of what runs when used and names other files that then run."""
 PYTHON_START = "Python runs it at every start"
 COMMAND_FOLDER = "it is in a folder of commands: it can take the place of another"
 LEADS_OUT = "it is a link out of the target: using it reaches other files"
@@ -359,12 +364,12 @@ RULES: tuple[Rule, ...] = (
     ),
     # Packages
     _when_used(
-        "installing or building the package runs what it says",
+        INSTALLS,
         "npm: scripts",
         "package.json",
     ),
     _when_used(
-        "installing or building the package runs what it says",
+        INSTALLS,
         "each package manager's manual, its page on build and install scripts",
         "setup.py setup.cfg pyproject.toml pdm_build.py hatch_build.py composer.json cargo.toml "
         "*.gemspec gemfile gemfile.* pipfile requirements*.txt requirements/*.txt "
@@ -381,13 +386,14 @@ RULES: tuple[Rule, ...] = (
         "pnpm-workspace.yaml",
     ),
     _when_used(
-        "it steers where packages come from and what runs as they are installed",
+        STEERS,
         "each package manager's manual, its page on configuration",
         ".npmrc .yarnrc .yarnrc.yml .yarn/releases/** .yarn/plugins/** .yarn/sdks/** "
         ".pnpmfile.cjs .pnpmfile.mjs .pnp.cjs .pnp.js .pnp.loader.mjs .pypirc pip.conf pip.ini "
         ".pip/** "
         ".config/pip/** uv.toml .config/uv/** .condarc .gemrc .bundle/config .cargo/** "
-        ".m2/settings.xml .gradle/** .config/pypoetry/** poetry.toml bunfig.toml .config/npm/** "
+        ".m2/settings.xml .m2/extensions.xml .gradle/** .config/pypoetry/** poetry.toml "
+        "bunfig.toml .config/npm/** "
         ".terraformrc .terraform.d/** go.work go.env .config/go/** .bowerrc .lfsconfig "
         ".config/nuget/** .nuget/** .config/composer/** .rpmrc",
     ),
@@ -401,7 +407,7 @@ RULES: tuple[Rule, ...] = (
         ".config/nextest.toml .proverc",
     ),
     _when_used(
-        "it is a tool's settings and can hold code that the tool runs",
+        TOOL_SETTINGS,
         "each tool's manual",
         "*.config.js *.config.cjs *.config.mjs *.config.ts *.config.mts *.config.cts *.conf.js "
         ".*rc.js .*rc.cjs .*rc.mjs .*rc.ts .eslintrc* .babelrc* .prettierrc* .stylelintrc* .swcrc "
@@ -425,8 +431,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _when_used(
         "it is part of an installed package's command",
-        "Python's documentation: venv",
-        "bin/activate bin/activate.* scripts/activate scripts/activate.*",
+        "Python's documentation: venv; Python Packaging User Guide: Entry points specification",
+        "bin/activate bin/activate.* scripts/activate scripts/activate.* *.egg-link "
+        "*.egg-info/entry_points.txt *.dist-info/entry_points.txt",
     ),
     _when_used(
         "opening it starts the program it names",

@@ -55,11 +55,21 @@ _CALLED = expression(
     r"execfile|run_path|spawn|readfile)\b\s*\(?\s*[\"']([^\"'\n]+)[\"']"
 )
 _IMPORTED = expression(r"^[ \t]*(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
-_MODULE = expression(r"\bpython[\d.]*[\"', \t]+(?:-[^m\s]\S*[\"', \t]+)*-m[\"', \t]+([\w.]+)")
+_MODULE = expression(
+    r"\bpython[\d.]*(?:[\"'\[,\s]|\"args\"\s*:){1,30}(?:-[^m\s]\S*[\"',\s]+){0,9}"
+    r"-m[\"',\s]+([\w.]+)"
+)
 _OF_FOLDER = expression(
-    r"(?:^|[\s;&|])(?:PATH_add|path_add|load_prefix|use_nix|layout|run-parts(?:[ \t]+-\S+)*)[ \t]+"
+    r"(?:^|[\s;&|])"
+    r"(?:PATH_add|path_add[ \t]+PATH|load_prefix|use_nix|layout|run-parts(?:[ \t]+-\S+)*)[ \t]+"
     r"([^\s;&|)]+)",
     re.MULTILINE,
+)
+_SEARCHED = expression(
+    r"\b(?:PATH|LD_LIBRARY_PATH|GIT_EXEC_PATH|ZDOTDIR)\+?=(\"[^\"\n]*\"|[^\s;&|]*)"
+)
+_OF_TOOLS = expression(
+    r"\b(?:tsdk|plugins?[-_]?dir|templatedir)[\"']?\s*[:=]\s*[\"']?([^\"'\s,;]+)"
 )
 # Loops, and calls that give all that is in a folder.
 _LOOP = expression(r"\bfor(?:each)?[ \t]+\w+[ \t]*(?:\bin\b|\()[ \t]*([^\n;]{1,1000})")
@@ -76,7 +86,9 @@ _GLOB = expression(r"[*?\[]")
 _COMMAND = expression(
     # No more is asked of what stands before the word: it would be tried at every character.
     r"(?:command|cmd|program|script|executable|binary|exec|run|entry|entrypoint|"
-    r"args|hook|tool|shell|runtime|interpreter|path|server|task|main|plugin|extends|file)s?"
+    r"args|hook|tool|shell|runtime|interpreter|path|server|task|main|plugin|extends|file|"
+    r"wrapper|runner|linker|source|load|loader|require|include|import|preset|backend|build|options|"
+    r"formatter|linter|handler|provider|engine|module|bin|tsdk)s?"
     r"[\"']?\s*[:=]\s*(\[[^\]]{0,1000}\]?|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\n]*)",
     re.IGNORECASE,
 )
@@ -91,6 +103,9 @@ _STARTS_IN = expression(
     r"(\"[^\"\n]+\"|'[^'\n]+'|[^\s;&|)\"'`,}\]]+)",
     re.MULTILINE,
 )
+_SEARCHES = expression(r"\bsys\.path\.\w+\([^\"'\n]*[\"']([^\"'\n]+)")
+_SCRIPT = expression(r"\.[cm]?[jt]sx?$", re.IGNORECASE)
+_ENDINGS = (".js", ".cjs", ".mjs", ".ts", "/index.js", "/index.ts")
 _TASKS = {
     "make": "Makefile makefile GNUmakefile",
     "gmake": "Makefile makefile GNUmakefile",
@@ -145,7 +160,7 @@ def words_of(file: str, text: str, *, is_first: bool) -> Words:
         commands = "\n".join(values)
         names += (word for value in values for word in _WORD.findall(value) if is_path(word))
         if _BLOCKS.search(file):  # with commands in lines of their own
-            commands = _COMMENT.sub("", text)
+            commands += "\n" + _COMMENT.sub("", text)
     if not is_settings:
         text = commands = _COMMENT.sub("", text)
     for found in (*_LOADED.findall(commands), *_STARTED.findall(commands)):
@@ -155,12 +170,18 @@ def words_of(file: str, text: str, *, is_first: bool) -> Words:
     for found in (*_CALLED.findall(commands), *_LISTED.findall(commands)):
         _place(found, names, below)
     below += (_unquoted(found) for found in _OF_FOLDER.findall(commands))
+    below += _OF_TOOLS.findall(text)
+    if not is_settings:
+        for found in _SEARCHED.findall(text):
+            below += (word for word in _unquoted(found).split(":") if "/" in word)
     for found in _LOOP.findall(commands):
         _gone_over(found, names, below)
     for found in _FOUND.findall(commands):
         below += (word for word in _WORD.findall(found.partition(" -")[0]) if word[0] not in "-$")
     below += (found for found in _LISTED.findall(commands) if not _GLOB.search(found))
     names += modules(_MODULE.findall(commands))
+    if _SCRIPT.search(file):
+        names += (f"{name}{end}" for name in _CALLED.findall(text) for end in _ENDINGS)
     if not is_settings:
         names += modules(_IMPORTED.findall(text))
         if is_first:
@@ -231,6 +252,7 @@ def run_with(scripts: dict[str, str], names: Iterable[str]) -> dict[str, str]:
 
 def _starts(text: str) -> tuple[str, ...]:
     found = [_unquoted(each) for each in _STARTS_IN.findall(text)]
+    found += _SEARCHES.findall(text)
     # One after the other may mean one in the other.
     steps = [f"{one}/{two}" for one, two in pairwise(found) if one != two]
     steps = [step for step in steps if "//" not in step and "/~" not in step and "/$" not in step]
