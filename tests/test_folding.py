@@ -237,6 +237,61 @@ def test_many_things_that_run_fit_on_the_screen_with_the_menu(
     assert sum(".envrc" in line for line in lines) < 50
 
 
+TREE = """
+mkdir -p lib/deep/er lib/empty; for n in $(seq 1100); do echo "body $n" > lib/deep/f$n.c; done
+for n in $(seq 100); do echo "own $n" > lib/deep/er/g$n.c; done
+for n in 1 2 3; do : > lib/deep/none$n; done; ln -s deep lib/link; chmod 755 lib/deep/f7.c
+"""
+
+
+def test_a_moved_folder_is_one_line_that_says_from_where_to_where(
+    project: Path, capsys: Captured
+) -> None:
+    subprocess.run(["sh", "-ec", TREE], cwd=project, check=True)
+    ran(project, "mkdir new; mv lib new/core; echo new > other.txt")
+
+    lines = told(capsys, "show")
+
+    listed = lines[lines.index("") + 3 :]
+    assert [line.strip().rpartition("  ")[2] for line in listed] == [
+        "new/",
+        "other.txt",
+        "lib/ → new/core/ (1,204 files, 10.3 KiB)",
+    ]
+    assert len(told(capsys, "show", "--all")) > 1200
+    assert any("lib/ → new/core/" in line for line in told(capsys, "diff"))
+    assert len(told(capsys, "diff", "lib")) > 1200
+
+
+def test_what_is_not_as_it_was_in_a_moved_folder_is_told_by_itself(
+    project: Path, capsys: Captured
+) -> None:
+    subprocess.run(["sh", "-ec", TREE], cwd=project, check=True)
+    subprocess.run(
+        ["sh", "-ec", "seq 40 > lib/deep/text; echo x > lib/deep/bye"], cwd=project, check=True
+    )
+    ran(
+        project,
+        "mv lib new; echo more >> new/deep/text; echo planted > new/deep/new; rm new/deep/bye; "
+        # The same size and time, other bytes
+        "touch -r new/deep/f1.c t; echo BODY 1 > new/deep/f1.c; touch -r t new/deep/f1.c; rm t; "
+        "chmod 4755 new/deep/f7.c; mv new/deep/f8.c new/deep/f8.h; rm new/link; ln -s er new/link",
+    )
+
+    lines = "\n".join(told(capsys, "show"))
+
+    assert "lib/ → new/ (1,200 files, " in lines
+    for name in ("deep/text", "deep/new", "deep/bye", "deep/f1.c", "deep/f7.c", "f8.h", "/link"):
+        assert name in lines
+
+
+def test_a_moved_folder_hides_nothing_that_runs_by_itself(project: Path, capsys: Captured) -> None:
+    subprocess.run(["sh", "-ec", TREE], cwd=project, check=True)
+    ran(project, "mkdir .vscode; mv lib .vscode/lib")
+
+    assert len([line for line in told(capsys, "show") if ".vscode/lib/deep/f" in line]) > 1000
+
+
 def test_ignore_files_are_read_as_git_reads_them(tmp_path: Path) -> None:
     folders = [
         "build", "src/build", "a/b/c", "a/x/y/c", "docs/out", "keep", "log1", "log2", "deep/log1",

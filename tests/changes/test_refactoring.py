@@ -18,10 +18,10 @@ from trees import look, nothing_left_in, worked_on
 from podbot.changes.apply import apply
 from podbot.changes.capture import capture
 from podbot.changes.drift import ConflictKind, conflicts
-from podbot.changes.model import ChangeSet
+from podbot.changes.model import ChangeKind, ChangeSet
 from podbot.changes.renames import detect
 from podbot.changes.undo import undo
-from podbot.sandbox.overlay import layers
+from podbot.sandbox.overlay import copying, layers
 from podbot.sandbox.overlay.layers import Layer
 
 pytestmark = pytest.mark.usefixtures("own_state")
@@ -188,6 +188,72 @@ def test_a_file_the_host_removed_is_no_rename_of_one_deleted_inside(project: Pat
     (project / "docs/one").unlink()
 
     assert [each.path for each in conflicts(again(changes))] == ["docs/one"]
+
+
+TWINS = "for n in one two; do seq 40 > docs/$n; touch -d @1000 docs/$n; done"
+
+
+def test_a_file_the_host_removed_is_told_as_such_and_not_as_moved(project: Path) -> None:
+    subprocess.run(["sh", "-ec", TWINS], cwd=project, check=True)
+    changes, _ = worked_on(project, "echo more >> docs/one; rm docs/two")
+    (project / "docs/one").unlink()
+
+    found = again(changes)
+
+    assert {(c.path, c.kind) for c in found} == {
+        ("docs/one", ChangeKind.ADDED),
+        ("docs/two", ChangeKind.DELETED),
+    }
+    assert [each.path for each in conflicts(found)] == ["docs/one"]
+
+
+def test_a_file_the_host_removed_from_a_copy_is_not_told_as_moved(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "needed", lambda targets: "the test wants it")
+    subprocess.run(["sh", "-ec", TWINS], cwd=project, check=True)
+    changes, _ = worked_on(project, "chmod 600 docs/one; rm docs/two")
+    (project / "docs/one").unlink()
+
+    found = again(changes)
+
+    assert ChangeKind.RENAMED not in {change.kind for change in found}
+    assert [each.path for each in conflicts(found)] == ["docs/one"]
+
+
+def test_a_file_in_gits_index_that_the_host_removed_is_no_rename(project: Path) -> None:
+    subprocess.run(["sh", "-ec", f"{TWINS}; git init -q; git add docs"], cwd=project, check=True)
+    # The same bytes, size and time as the one that goes: but for the index it might have moved.
+    changes, _ = worked_on(project, "chmod 600 docs/one; rm docs/two")
+    (project / "docs/one").unlink()
+
+    found = again(changes)
+
+    assert ChangeKind.RENAMED not in {change.kind for change in found}
+    assert [each.path for each in conflicts(found)] == ["docs/one"]
+
+
+def test_a_file_that_applying_another_run_removed_is_no_rename(project: Path) -> None:
+    subprocess.run(["sh", "-ec", TWINS], cwd=project, check=True)
+    first, _ = worked_on(project, "chmod 600 docs/one; rm docs/two")
+    second, _ = worked_on(project, "rm docs/one")
+    apply(again(second))
+
+    found = again(first)
+
+    assert ChangeKind.RENAMED not in {change.kind for change in found}
+    assert [each.path for each in conflicts(found)] == ["docs/one"]
+
+
+def test_a_file_of_git_that_was_moved_inside_is_still_a_rename(project: Path) -> None:
+    subprocess.run(["sh", "-ec", f"{TWINS}; git init -q; git add docs"], cwd=project, check=True)
+    changes, _ = worked_on(project, "mv docs/one docs/three")
+    (project / "docs/other").write_text("the host works here")
+
+    (moved,) = again(changes)
+
+    assert (moved.kind, moved.source, moved.path) == (ChangeKind.RENAMED, "docs/one", "docs/three")
+    assert conflicts(again(changes)) == ()
 
 
 def test_a_file_the_host_removed_with_its_folder_is_a_conflict(project: Path) -> None:

@@ -120,7 +120,12 @@ google-cloud-sdk/path.bash.inc .config/bash_completion .local/share/bash-complet
 .amp/settings.json .grok/settings.json .vibe/config.toml .qoder/x GROK.md .iflow/settings.json
 .kimi/config.toml .serena/project.yml gptme.toml .ropeproject/config.py rust-project.json
 rust-analyzer.toml .lsp/config.edn .xscreensaver .zsh_plugins.txt .git/info/grafts
-.git/refs/replace/0123
+.git/refs/replace/0123 .rpmmacros .config/rpm/macros .mozilla/native-messaging-hosts/x.json
+.config/google-chrome/NativeMessagingHosts/x.json .config/chromium/NativeMessagingHosts/x.json
+.config/BraveSoftware/Brave-Browser/NativeMessagingHosts/x.json
+.config/microsoft-edge/NativeMessagingHosts/x.json .config/pipewire/pipewire.conf.d/x.conf
+.config/wireplumber/wireplumber.conf.d/x.conf .local/share/wireplumber/scripts/x.lua
+.config/dunst/dunstrc .config/dconf/user .config/gtk-3.0/settings.ini .config/user-dirs.dirs
 """
 )
 
@@ -968,7 +973,7 @@ def test_no_pattern_is_there_twice() -> None:
 def test_every_row_says_where_it_can_be_read_and_when_it_was_looked_over() -> None:
     for rule in RULES:
         assert rule.source
-        assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", rule.checked)
+        assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-[0-3]\d)?", rule.checked)
 
 
 def test_the_page_shows_the_table() -> None:

@@ -63,18 +63,194 @@ def in_a_sandbox(target: Path, *commands: str) -> dict[str, tuple[Level, str]]:
          "docs/rules.md", "README.md src/app.py"),
         (".vimrc", "source tools/x.vim\n\" source tools/y.vim\n", "tools/x.vim", "tools/y.vim"),
         ("conf/.envrc", ". ./beside\n", "conf/beside beside", "other"),
+        # Where it is started
+        (".envrc", "cd tools && ./go\n(cd a/b; . vars)\n", "tools/go a/b/vars", "src/go tools/no"),
+        (".envrc", "cd one\ncd two\nsource three\n", "one/two/three", "two/four"),
+        (".envrc", "git -C sub/repo config alias.x '!scripts/x'\n", "sub/repo/scripts/x", "sub/x"),
+        (".envrc", "make -C conf env\n", "conf/Makefile", "conf/readme.txt"),
+        (".envrc", "make --directory=conf env\n", "conf/makefile", "conf/readme.txt"),
+        (".envrc", "python3 -m tools.env\n", "tools/env.py tools/env/__main__.py", "tools/b.py"),
+        (".vscode/tasks.json",
+         '{"tasks": [{"command": "${workspaceFolder}/bld/go", "options": {"cwd": "x"}}]}',
+         "bld/go", "y/go"),
+        (".vscode/tasks.json",
+         '{"tasks": [{"command": "./go", "options": {"cwd": "${workspaceFolder}/w"}}]}',
+         "w/go", "v/go"),
+        (".vscode/tasks.json", '{"tasks": [{"command": "make", "args": ["-C", "build"]}]}',
+         "build/Makefile", "build/x.c"),
+        (".claude/settings.json",
+         '{"hooks": {"Stop": [{"hooks": [{"command": "cd hk && python3 stop.py"}]}]}}',
+         "hk/stop.py", "hk/start.py"),
+        (".claude/hooks/deep/stop", "#!/bin/sh\npython3 hk/stop.py\n", "hk/stop.py", "hk/go.py"),
+        (".mcp.json", '{"mcpServers": {"x": {"command": "python", "args": ["-m", "srv.main"]}}}',
+         "srv/main.py", "srv/other.py"),
+        (".cargo/config.toml", '[b]\nrustc-wrapper = "tools/wrap"\n[t]\nrunner = "r/x"\n',
+         "tools/wrap r/x", "tools/other"),
+        ("mise.toml", '[env]\n_.source = "conf/s"\n', "conf/s", "conf/t"),
+        (".vscode/settings.json", '{"typescript.tsdk": "lib/ts"}', "lib/ts/srv.js", "lib/x.ts"),
+        (".envrc", "export PATH=$PWD/cmds:$PATH\n", "cmds/ls", "other/ls.txt"),
+        (".envrc", "while read l; do export $l; done < cf/vars\n", "cf/vars", "cf/no"),
+        # All that is in a folder
+        (".envrc", "for f in cf/*; do . $f; done\n", "cf/new cf/a.sh", "src/a.py"),
+        (".envrc", "for f in $(ls cf); do source cf/$f; done\n", "cf/new", "src/new"),
+        (".envrc", "for f in cf/a cf/b\ndo\n . \"$f\"\ndone\n", "cf/a cf/b", "cf/c"),
+        (".envrc", "source cf/*.sh\n", "cf/b.sh", "b.txt"),
+        (".envrc", "run-parts --regex=. cf\n", "cf/anything", "anything"),
+        (".envrc", "find cf -name '*.env' -exec . {} \\;\n", "cf/x.env", "x.txt"),
+        (".envrc", "for f in *.env.d; do . ./$f; done\n", "new.thing", "src/new.thing"),
+        (".vimrc", "for f in glob('viml/*.vim', 0, 1) | exe 'source' f | endfor\n",
+         "viml/new.vim", "vimr/x.c"),
+        (".Rprofile", "sapply(list.files('R', full.names = TRUE), source)\n", "R/new.R", "r.R"),
     ],
 )  # fmt: skip
 def test_what_a_file_names_that_runs_by_itself_is_flagged(
     target: Path, file: str, text: str, named: str, unnamed: str
 ) -> None:
-    (target / file).parent.mkdir(exist_ok=True)
+    (target / file).parent.mkdir(parents=True, exist_ok=True)
     (target / file).write_text(text)
 
     found = flagged(target, *named.split(), *unnamed.split(), "conf/brought.txt")
 
     assert list(found) == named.split()
     assert set(found.values()) == {f"{Path(file).name} on this host runs by itself and names it"}
+
+
+@pytest.mark.parametrize(
+    ("hook", "file", "text", "named"),
+    [
+        ("cd tools && ./check", "x", "", "tools/check"),
+        ("make -C tools check", "x", "", "tools/Makefile"),
+        ("for f in checks/*; do sh $f; done", "x", "", "checks/new"),
+        ("run-parts checks", "x", "", "checks/new"),
+        ("sh tools/a", "tools/a.sh", "", "tools/a"),
+        ("sh tools/a.sh", "tools/a.sh", ". tools/b\n", "tools/b"),
+        ("npm run lint", "package.json", '{"scripts": {"lint": "node ci/lint.js"}}', "ci/lint.js"),
+        ("pre-commit", "lefthook.yml", "pre-commit:\n  jobs:\n  - root: web\n    run: make x\n",
+         "web/Makefile"),
+        ("pre-commit", ".pre-commit-config.yaml", "repos:\n- hooks:\n  - entry: python -m ci.x\n",
+         "ci/x.py"),
+    ],
+)  # fmt: skip
+def test_what_an_installed_hook_starts_in_other_ways_runs_by_itself(
+    target: Path, hook: str, file: str, text: str, named: str
+) -> None:
+    (target / ".git/hooks").mkdir(parents=True)
+    (target / ".git/hooks/pre-commit").write_text(f"#!/bin/sh\n{hook}\n")
+    (target / file).parent.mkdir(exist_ok=True)
+    (target / file).write_text(text)
+
+    assert list(flagged(target, named, "src/app.txt", "web/x.txt")) == [named]
+
+
+def test_what_husky_runs_is_followed(target: Path) -> None:
+    (target / ".git").mkdir()
+    (target / ".git/config").write_text("[core]\nhooksPath = .husky/_\n")
+    (target / ".husky/_").mkdir(parents=True)
+    (target / ".husky/pre-commit").write_text("node ci/lint.js\n")
+
+    assert list(flagged(target, "ci/lint.js", "ci/other.js")) == ["ci/lint.js"]
+
+
+def test_settings_of_git_that_start_in_a_folder_are_followed(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (target / ".git").mkdir()
+    (target / ".git/config").write_text('[diff "x"]\ntextconv = "cd tools && ./text"\n')
+    (target / "global").write_text(f"[init]\ntemplateDir = {target}/template\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(target / "global"))
+
+    found = flagged(target, "tools/text", "template/hooks/post-checkout", "src/text")
+
+    assert list(found) == ["tools/text", "template/hooks/post-checkout"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "named"),
+    [
+        ("mypy.ini", "[mypy]\nplugins = tools/plugin.py\n", "tools/plugin.py"),
+        (".yarnrc.yml", "yarnPath: tools/yarn.cjs\n", "tools/yarn.cjs"),
+        (".npmrc", "node-options=--require ./tools/r.js\n", "tools/r.js"),
+        ("eslint.config.js", "module.exports = [require('./lint/mine')]\n", "lint/mine.js"),
+        ("Cargo.toml", '[package]\nbuild = "b/x.rs"\n', "b/x.rs"),
+    ],
+)
+def test_what_settings_of_a_tool_load_is_pointed_out(
+    target: Path, file: str, text: str, named: str
+) -> None:
+    (target / file).write_text(text)
+
+    folder, _, name = named.rpartition("/")
+    found = in_a_sandbox(target, f"mkdir {folder}; touch {named} {folder}/other.txt")
+
+    assert found == {f"{folder}/{name}": (WHEN_USED, f"{file} on this host names it")}
+
+
+def test_files_that_are_open_in_an_editor_do_not_run(target: Path) -> None:
+    (target / ".idea").mkdir()
+    (target / ".idea/workspace.xml").write_text(
+        '<leaf file="file://$PROJECT_DIR$/src/app.py"/>\n<option name="path" value="src/b.py"/>'
+    )
+
+    assert flagged(target, "src/app.py", "src/b.py") == {}
+
+
+PACKAGE = """{"scripts": {"prebuild": "node ci/pre.js", "build": "npm run -s inner && ./bin/go",
+  "inner": "cd w && node in.js", "other": "node ci/other.js", "postinstall": "node ci/post.js"}}"""
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (".vscode/tasks.json", '{"tasks": [{"type": "npm", "script": "build"}]}'),
+        (".vscode/tasks.json", '{"tasks": [{"command": "npm", "args": ["run", "build"]}]}'),
+        (".envrc", "npm run build\n"),
+    ],
+)
+def test_scripts_of_a_package_that_run_by_themselves_are_looked_into(
+    target: Path, file: str, text: str
+) -> None:
+    (target / file).parent.mkdir(parents=True, exist_ok=True)
+    (target / file).write_text(text)
+    (target / "package.json").write_text(PACKAGE)
+
+    found = flagged(target, "ci/pre.js", "bin/go", "w/in.js", "ci/other.js", "ci/post.js")
+
+    assert list(found) == ["ci/pre.js", "bin/go", "w/in.js"]
+
+
+def test_a_package_runs_by_itself_only_for_the_sake_of_the_scripts_that_do(target: Path) -> None:
+    (target / ".vscode").mkdir()
+    (target / ".vscode/tasks.json").write_text('{"tasks": [{"type": "npm", "script": "build"}]}')
+    (target / "package.json").write_text(PACKAGE)
+
+    other = in_a_sandbox(target, "sed -i s,ci/other,ci/another, package.json")
+    inner = in_a_sandbox(target, "sed -i s,in.js,evil.js, package.json")
+
+    assert other["package.json"][0] is WHEN_USED
+    assert inner["package.json"] == (
+        BY_ITSELF,
+        "tasks.json on this host runs a script of it that changed",
+    )
+
+
+def test_what_installing_and_a_build_server_run_is_pointed_out(target: Path) -> None:
+    (target / ".github/workflows").mkdir(parents=True)
+    (target / ".github/workflows/ci.yml").write_text(
+        "jobs:\n  x:\n    steps:\n    - run: |\n        set -e\n        python3 ci/check.py\n"
+        "    - run: ./go\n      working-directory: w\n"
+    )
+    (target / "package.json").write_text(PACKAGE)
+
+    found = in_a_sandbox(
+        target,
+        "mkdir ci w; touch ci/check.py ci/post.js ci/other.js w/go",
+    )
+
+    assert found == {
+        "ci/check.py": (WHEN_USED, "ci.yml on this host names it"),
+        "ci/post.js": (WHEN_USED, "package.json on this host names it"),
+        "w/go": (WHEN_USED, "ci.yml on this host names it"),
+    }
 
 
 def test_references_are_followed_a_few_steps_far(target: Path) -> None:

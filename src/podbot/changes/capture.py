@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from io import FileIO
 from typing import BinaryIO
 
@@ -241,7 +242,8 @@ class Part:
         """Tell what was moved or linked inside from what the host has removed since.
 
         Both are new names for something that was copied from the host. It was removed only if the
-        host had its folder, which was touched since; and a file that was moved is gone elsewhere.
+        host had its folder, which was touched since; and a file that was moved is gone elsewhere,
+        unless podbot's ledger or git's index know that the host had it under this very name.
         """
         gone: dict[tuple[int, int], list[str]] = {}
         for change in found:
@@ -252,14 +254,19 @@ class Part:
             above = path.rpartition("/")[0]
             if above and self._mark("origin", above) is None:
                 continue  # it came into a folder that was made inside
-            if not self._was_touched(above) and not self._was_taken(path):
+            was_taken = self._was_taken(path)
+            if not was_taken and not self._was_touched(above):
                 continue
             sources = gone.get((new.size, new.mtime_ns), ())
             moved = new.type is not FileType.FOLDER and (
                 new.links > 1 or any(self._is_from(source, path, new) for source in sources)
             )
-            if not moved:
+            if not moved or was_taken or path in self._tracked:
                 self.lost.append(f"{self.target}/{path}")
+
+    @cached_property
+    def _tracked(self) -> frozenset[str]:
+        return git_index.tracked_below(self.target)
 
     def _is_from(self, source: str, path: str, new: State) -> bool:
         """Whether something is what the host has elsewhere; nobody but a file has bytes."""

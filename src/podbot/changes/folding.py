@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from podbot.changes.ignored import Ignored, ignores_all
 from podbot.changes.model import FILE, FOLDER, LINK, Change, ChangeSet
+from podbot.changes.moved_folders import moved_folders
 from podbot.changes.risk_paths import leading, parts_of
 from podbot.changes.risk_rules import COMMAND_FOLDER, LEADS_OUT, PYTHON_START, Level
 from podbot.errors import ChangesError
@@ -34,6 +35,7 @@ TAGGED = "a cache or a build: CACHEDIR.TAG"
 BYTECODE = "compiled Python"
 IGNORED = "git ignores it"
 STORE = "what git stores"
+MOVED = "moved as it is"
 
 _INSTALLED = frozenset({ENVIRONMENT, NODE, PYTHON_PACKAGES})
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
@@ -48,12 +50,16 @@ MAX_IGNORE = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A folder of a target that may be shown as one line, with all its changes and why."""
+    """A folder of a target that may be shown as one line, with all its changes and why.
+
+    ``source`` is where it was before, if it was moved as it is.
+    """
 
     target: str
     path: str
     why: str
     changes: tuple[Change, ...]
+    source: str | None = None
 
     @property
     def size(self) -> int:
@@ -92,11 +98,17 @@ def folds(changes: ChangeSet) -> tuple[Fold, ...]:
         root = search.root(change)
         if root is not None:
             found.setdefault((change.target, *root), []).append(change)
-    return tuple(
+    result = [
         Fold(target, path, why, tuple(inside))
         for (target, path, why), inside in _gathered(found).items()
         if len(inside) >= FEWEST
-    )
+    ]
+    taken = {change.where for fold in result for change in fold.changes}
+    for moved in moved_folders(changes):
+        members = tuple(change for change in moved.changes if change.where not in taken)
+        if len(members) >= FEWEST:
+            result.append(Fold(moved.target, moved.path, MOVED, members, moved.source))
+    return tuple(result)
 
 
 _Found = dict[tuple[str, str, str], list[Change]]

@@ -10,6 +10,8 @@ The bytes are a stranger's: every length is checked, and nothing is read twice.
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
 from typing import BinaryIO
 
@@ -52,6 +54,35 @@ def digest_of_listing(file: BinaryIO) -> str | None:
     """What an open index lists, in short; None if it is none, or cannot be read."""
     found = listing(file.read(MAX_SIZE + 1))
     return None if found is None else _digest("sha256", repr(found).encode()).hex()
+
+
+def tracked_below(folder: str) -> frozenset[str]:
+    """What the index of the host's repository around a folder lists in it, as seen from there."""
+    top = folder
+    while top and not os.path.lexists(f"{top}/.git"):
+        top = top.rpartition("/")[0]
+    if not top:
+        return frozenset()
+    data = f"{top}/.git"
+    pointer = _read(data, LONGEST)
+    if pointer.startswith(b"gitdir:"):
+        data = os.path.join(top, os.fsdecode(pointer[len(b"gitdir:") :].strip()))
+    prefix = os.fsencode(folder[len(top) + 1 :] + "/" if folder != top else "")
+    return frozenset(
+        os.fsdecode(path[len(prefix) :])
+        for path, *_ in listing(_read(f"{data}/{NAME}", MAX_SIZE + 1)) or ()
+        if path.startswith(prefix)
+    )
+
+
+def _read(path: str, most: int) -> bytes:
+    """The start of a regular file of the host; nothing of anything else."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            return file.read(most) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    except (OSError, ValueError):
+        return b""
 
 
 def listing(data: bytes) -> Listing | None:

@@ -275,6 +275,7 @@ class ChangeSet:
     made, for those that came from elsewhere and have no start.
 
     ``merges`` are, by absolute path, the changes that met what other runs applied: see `merging`.
+    ``unaltered`` are absolute paths of renames that left every byte as it was.
     """
 
     targets: tuple[str, ...]
@@ -288,6 +289,7 @@ class ChangeSet:
     lost: frozenset[str] = frozenset()
     olds: Mapping[str, OldFacts | None] | None = None
     merges: Mapping[str, Merge] = field(default_factory=dict)
+    unaltered: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)

@@ -37,12 +37,22 @@ _Pair = tuple[Change, Change]
 def detect(changes: ChangeSet) -> ChangeSet:
     """The same changes, with pairs of a deletion and an addition made one where they belong."""
     renamed: dict[Change, Change] = {}
+    unaltered: set[str] = set()
     for target in changes.targets:
         gone = [c for c in changes if c.target == target and _is_candidate(c, ChangeKind.DELETED)]
-        come = [c for c in changes if c.target == target and _is_candidate(c, ChangeKind.ADDED)]
+        # What the host had under this very name, and has removed since, was not moved there.
+        come = [
+            c
+            for c in changes
+            if c.target == target
+            and c.where not in changes.lost
+            and _is_candidate(c, ChangeKind.ADDED)
+        ]
         if not gone or not come:
             continue
-        renamed.update(_exact(changes, gone, come))
+        exact = _exact(changes, gone, come)
+        unaltered.update(change.where for change in exact)
+        renamed.update(exact)
         taken = set(renamed.values())
         gone = [change for change in gone if change not in taken]
         come = [change for change in come if change not in renamed]
@@ -58,6 +68,7 @@ def detect(changes: ChangeSet) -> ChangeSet:
             for change in changes
             if change not in sources
         ),
+        unaltered=frozenset(unaltered),
     )
 
 

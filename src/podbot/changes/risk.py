@@ -16,9 +16,14 @@ from functools import cached_property
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk_contents import (
     install_scripts_changed,
+    is_among_settings_of_home,
+    is_folder_of_tools,
+    is_named_like_settings,
+    is_program_text,
     is_script,
     may_be_settings,
     names_command,
+    scripts_changed,
 )
 from podbot.changes.risk_git import Finding, Repositories, inside, is_stored
 from podbot.changes.risk_host import Host
@@ -137,6 +142,9 @@ class _Review:
         for finding in (self._host.pointed_at(where), self._host.reached_through(where)):
             if finding is not None:
                 yield finding
+        called = self._host.scripts_called(where)
+        if called:
+            yield from (called[name] for name in scripts_changed(self._contents, change, called))
         if not (new.executable or new.type is FileType.LINK):
             if self._host.is_loaded(where):
                 yield Level.BY_ITSELF, "programs load libraries from this folder first"
@@ -154,9 +162,9 @@ class _Review:
         if lower.endswith(("/.local/bin", "/node_modules/.bin", "/.cargo/bin", "/go/bin", "/.bin")):
             return True
         above, _, name = folder.rpartition("/")
-        if name.lower() not in ("bin", "scripts"):
+        if name.lower() not in ("bin", "sbin", "scripts", "shims"):
             return False
-        if above == os.environ.get("HOME"):
+        if above == os.environ.get("HOME") or is_folder_of_tools(above):
             return True
         known = self._environments.get(above)
         if known is None:
@@ -231,7 +239,7 @@ class _Review:
         other = parts_of(f"{change.target}/{source}")
         if ".git" in other and ".git" not in names:
             yield Level.BY_ITSELF, "it is another name for a file of git's own: writing changes git"
-        elif Level.BY_ITSELF in fitting(other) or self._host.pointed_at(
+        elif Level.BY_ITSELF in fitting(other) or self._host.runs_by_itself(
             f"{change.target}/{source}"
         ):
             yield Level.BY_ITSELF, "it is another name for a file that runs by itself"
@@ -250,8 +258,13 @@ class _Review:
             yield Level.WHEN_USED, "it is part of an installed package, which nobody reviews"
         if is_told:
             return
-        if may_be_settings(change.path) and names_command(self._contents, change):
+        at_home = is_among_settings_of_home(change)
+        if (
+            may_be_settings(change.path) or (at_home and is_named_like_settings(change.path))
+        ) and names_command(self._contents, change):
             yield Level.WHEN_USED, "it is in a place of settings and names a command to run"
+        if at_home and not newly and (new.executable or is_program_text(change.path)):
+            yield Level.WHEN_USED, "it is a program among the settings in your home folder"
         if newly:
             yield Level.WHEN_USED, "it can be run as a program, and could not before"
         elif fresh and is_script(self._contents, change):

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from podbot.changes.risk_git import Finding
+from podbot.changes.risk_home import named_by_home
 from podbot.changes.risk_paths import fitting, parts_of
 from podbot.changes.risk_reading import Pointer, and_above, link_in, links_in, names_in, ways_to
 from podbot.changes.risk_references import named_by_what_runs
@@ -89,8 +90,10 @@ class Host:
         targets = tuple(targets)
         self.path_folders, self.relative_path = _path_folders(environment.get("PATH", ""))
         self._above_path = {above for folder in self.path_folders for above in and_above(folder)}
-        self._named: dict[str, str] = {}
-        self._below: dict[str, str] = {}
+        self._named: dict[str, Finding] = {}
+        self._below: dict[str, Finding] = {}
+        self._within: dict[str, Finding] = {}
+        self._scripts: dict[str, dict[str, Finding]] = {}
         self._above: dict[str, str] = {}
         self._hooked: set[str] = set()
         self._libraries = {
@@ -118,27 +121,42 @@ class Host:
         for folder in dict.fromkeys(links):
             self._note_all(self._telling_links(folder))
         self._note_all(loaded_by_shells(environment))
+        self._note_all(named_by_home(targets, environment))
         self._note_all(imported_at_start(dict.fromkeys([*tops, *on_the_way]), packages))
         for folder in self._libraries:
             self._note_above(folder, "programs load libraries from there first")
 
     def pointed_at(self, where: str) -> Finding | None:
         """Why the host would run or obey what lies at an absolute path, if it does."""
-        reason = self._named.get(where)
-        if reason is None and self._below:
-            for above in and_above(where):
-                if above in self._below:
-                    reason = self._below[above]
-                    break
-        return None if reason is None else (Level.BY_ITSELF, reason)
+        found = [self._named.get(where), self._within.get(where.rpartition("/")[0])]
+        if self._below:
+            found += (self._below.get(above) for above in and_above(where))
+        strongest: Finding | None = None
+        for finding in found:
+            if finding is not None and (strongest is None or _is_stronger(finding, strongest)):
+                strongest = finding
+        return strongest
+
+    def runs_by_itself(self, where: str) -> bool:
+        """Whether the host runs or obeys what lies there by itself."""
+        finding = self.pointed_at(where)
+        return finding is not None and finding[0] is Level.BY_ITSELF
+
+    def scripts_called(self, where: str) -> Mapping[str, Finding]:
+        """The scripts of a package.json that something on the host runs, each with why."""
+        return self._scripts.get(where, {})
 
     def knows(self, where: str) -> bool:
         """Whether anything on the host points at an absolute path or leads through it."""
-        return where in self._named or where in self._above or where in self._below
+        return any(
+            where in places for places in (self._named, self._above, self._below, self._scripts)
+        )
 
     def uses(self, folder: str) -> bool:
         """Whether the host runs or obeys all that lies in a folder."""
-        return folder in self._libraries or any(above in self._below for above in and_above(folder))
+        if folder in self._libraries or folder in self._within:
+            return True
+        return any(above in self._below for above in and_above(folder))
 
     def reached_through(self, where: str) -> Finding | None:
         """Why the host would run or obey something that lies below an absolute path."""
@@ -168,7 +186,7 @@ class Host:
         """Whether something that runs by itself lies in a folder of the host, or will."""
         if self.leads_to_path(folder) or folder in self._libraries or folder in self._above:
             return True
-        if self.pointed_at(folder) is not None:
+        if self.runs_by_itself(folder) or folder in self._within:
             return True
         names = parts_of(folder)
         return any(
@@ -198,15 +216,28 @@ class Host:
 
     def _note_all(self, pointers: Iterable[Pointer]) -> None:
         for pointer in pointers:
+            finding = (pointer.level, pointer.reason)
             for way in ways_to(pointer.place):
-                (self._below if pointer.below else self._named).setdefault(way, pointer.reason)
-                self._note_above(way, pointer.reason)
+                if pointer.scripts:
+                    called = self._scripts.setdefault(way, {})
+                    called.update({name: finding for name in pointer.scripts if name not in called})
+                    continue
+                places = self._below if pointer.below else self._named
+                places = self._within if pointer.only else places
+                if way not in places or _is_stronger(finding, places[way]):
+                    places[way] = finding
+                if pointer.level is Level.BY_ITSELF:
+                    self._note_above(way, pointer.reason)
 
     def _note_above(self, place: str, reason: str) -> None:
         for above in and_above(place.rpartition("/")[0]):
             if above in self._above:
                 break  # and then all above it are
             self._above[above] = reason
+
+
+def _is_stronger(one: Finding, other: Finding) -> bool:
+    return one[0] is Level.BY_ITSELF and other[0] is not Level.BY_ITSELF
 
 
 def _on_the_way(

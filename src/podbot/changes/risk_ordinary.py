@@ -12,7 +12,7 @@ import sys
 
 from podbot.changes.late import expression
 from podbot.changes.model import ADDED, FILE, MODIFIED, Change
-from podbot.changes.risk_contents import may_be_settings
+from podbot.changes.risk_contents import is_among_settings_of_home, may_be_settings
 from podbot.changes.risk_git import TELLING, Repositories
 from podbot.changes.risk_host import Host
 from podbot.changes.risk_paths import is_known_name, is_quiet, parts_of
@@ -64,7 +64,7 @@ class Ordinary:
             or (change.kind is not ADDED and change.kind is not MODIFIED)
         ):
             return False
-        if may_be_settings(change.path):
+        if may_be_settings(change.path) or is_among_settings_of_home(change):
             return False
         where = change.where
         folder, _, name = where.rpartition("/")

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 
+from podbot.changes.risk_rules import Level
 from podbot.frozen import dataclass
 
 MAX_ENTRIES = 5_000
@@ -23,11 +24,17 @@ MAX_STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A place the host runs or obeys, and why; ``below``: so is all that lies below it."""
+    """A place the host runs or obeys, and why; ``below``: so is all that lies below it.
+
+    ``only``: just what lies in the folder itself. ``scripts``: of a package.json only these count.
+    """
 
     place: str
     reason: str
     below: bool = False
+    level: Level = Level.BY_ITSELF
+    only: bool = False
+    scripts: frozenset[str] = frozenset()
 
 
 def beneath(top: str, path: str) -> str:
@@ -42,16 +49,22 @@ def and_above(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def start_of(path: str) -> str:
+def start_of(path: str, most: int = MAX_READ) -> str:
     """The start of a regular file, nothing for anything else."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ""
-            return os.fsdecode(file.read(MAX_READ))
     except (OSError, ValueError):
         return ""
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            return ""
+        # (what the kernel makes up as it is read has no size)
+        return os.fsdecode(os.read(fd, min(most, facts.st_size or most)))
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
 def names_in(folder: str) -> list[tuple[str, bool]]:

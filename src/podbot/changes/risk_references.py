@@ -1,70 +1,60 @@
 """What files that run by themselves name in turn: a rule where a list is never complete.
 
 An `.envrc` of the host sources a script, a task of an editor starts one, a list of checks names a
-tool, an instruction file imports another page: changing what is named changes what runs. Reads the
-host's own files, within bounds and roughly, a few steps far; rather too much than too little.
-Runs nothing.
+tool, an instruction file imports another page: changing what is named changes what runs. The same,
+one level down, for what a build server and the installing of a package start. Reads the host's own
+files, within bounds and roughly, a few steps far; rather too much than too little. Runs nothing.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 
-from podbot.changes.late import expression
-from podbot.changes.risk_paths import fitting, is_known_name, parts_of, plain
+from podbot.changes.risk_paths import fitting, is_known_name, leading, parts_of, plain
 from podbot.changes.risk_reading import Pointer, beneath, names_in, start_of
-from podbot.changes.risk_rules import LISTED_CHECKS, Level
+from podbot.changes.risk_rules import FOLLOWED, LISTED_CHECKS, Level
+from podbot.changes.risk_words import (
+    LIFECYCLE,
+    Words,
+    is_code,
+    run_with,
+    scripts_of,
+    words_of,
+)
+from podbot.frozen import dataclass
 
 MAX_FOLDERS = 200
 """In how many folders files that run by themselves are looked for."""
 MAX_FILES = 200
 """How many files are read, with those they name."""
+MAX_USED = 60
+"""How many of them may be files that only run when used."""
 MAX_STEPS = 3
 """How many files may stand between what runs by itself and what counts because of it."""
+MAX_DEEP = 4
+"""How deep in a folder of settings files are looked for."""
+MAX_INNER = 60
+"""How many folders within one folder of settings are looked into."""
 MAX_TEXT = 64 << 10
-"""How much of one file is looked at, in characters."""
+"""How much of one file is looked at, in bytes."""
 MAX_NAMED = 2_000
 """How many places count for all of them together."""
 
-_SETTINGS = expression(
-    r"\.(?:jsonc?|json5|toml|ya?ml|xml|iml|ini|cfg|conf|pkl|kdl|plist|code-workspace|hcl)$",
-    re.IGNORECASE,
-)
-_PAGES = expression(r"\.(?:md|mdc|markdown|txt|rst)$|rules$", re.IGNORECASE)
-_CODE = expression(
-    r"\.(?:sh|bash|zsh|ksh|fish|csh|py|js|cjs|mjs|ts|rb|pl|php|lua|r|jl|vim|el|tcl|awk|nu|ps1)$",
-    re.IGNORECASE,
-)
-_COMMENT = expression(r"^[ \t]*(?:#(?!!)|//|--|;|\")[^\n]*", re.MULTILINE)
-_WORD = expression(r"[^\s\"'`;&|()<>{}\[\]=!,]+")
-_STARTERS = (
-    r"\.|source|source_env|source_env_if_exists|dotenv|dotenv_if_exists|exec|eval|command|env|"
-    r"nohup|sudo|bash|sh|zsh|dash|ksh|fish|python[\d.]*|node|deno|bun|tsx|ruby|perl|php|lua|"
-    r"Rscript|uv|npx|run"
-)
-_LOADED = expression(
-    rf"(?:^|[\s;&|({{`])(?:{_STARTERS})[ \t]+(?:-[^\s]+[ \t]+)*"
-    r"(\"[^\"\n]+\"|'[^'\n]+'|[^\s;&|)\"'`]+)",
-    re.MULTILINE,
-)
-_CALLED = expression(
-    r"\b(?:source|load|sys\.source|dofile|loadfile|require|require_relative|include|import|from|"
-    r"execfile|run_path|spawn|readfile)\b\s*\(?\s*[\"']([^\"'\n]+)[\"']"
-)
-_IMPORTED = expression(r"^[ \t]*(?:import|from)[ \t]+([\w.]+)", re.MULTILINE)
-_FOLDERS = expression(
-    r"(?:^|[\s;&|])(?:PATH_add|path_add|load_prefix|use_nix|layout)[ \t]+(\S+)", re.MULTILINE
-)
-_COMMAND = expression(
-    # No more is asked of what stands before the word: it would be tried at every character.
-    r"(?:command|cmd|program|script|executable|binary|exec|run|entry|entrypoint|"
-    r"args|hook|tool|shell|runtime|interpreter|path|server|task|main|plugin|extends|file)s?"
-    r"[\"']?\s*[:=]\s*(\[[^\]]{0,1000}\]?|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\n]*)",
-    re.IGNORECASE,
-)
-_IMPORTED_PAGE = expression(r"(?:^|\s)@([\w./~-]*[\w])", re.MULTILINE)
+_PACKAGE = "package.json"
+_LEFT_OUT = frozenset({".git", "workspace.xml"})
+"""What git stores is looked at elsewhere; JetBrains' workspace lists the files that are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A file to read, which file began it, and how many steps ago; ``top`` is where tools start."""
+
+    file: str
+    first: str
+    step: int
+    level: Level
+    top: str
 
 
 def named_by_what_runs(folders: Iterable[str], top: str, has_hooks: bool) -> Iterator[Pointer]:
@@ -73,93 +63,161 @@ def named_by_what_runs(folders: Iterable[str], top: str, has_hooks: bool) -> Ite
     ``top`` is where tools start that are given no other folder; ``has_hooks`` says that git runs
     the lists of checks.
     """
-    waiting = [
-        (file, os.path.basename(file), 1)
+    found = [
+        Reader(file, os.path.basename(file), 1, level, top)
         for folder in list(folders)[:MAX_FOLDERS]
-        for file in _running(folder, has_hooks)
+        for file, level in _running(folder, has_hooks)
     ]
-    yield from follow(waiting, top)
+    yield from follow([each for each in found if each.level is Level.BY_ITSELF])
+    yield from follow([each for each in found if each.level is Level.WHEN_USED][:MAX_USED])
 
 
-def follow(waiting: list[tuple[str, str, int]], top: str) -> Iterator[Pointer]:
-    """What files name: each is given with the name of what began it, and how many steps ago."""
+def follow(waiting: list[Reader]) -> Iterator[Pointer]:
+    """What files name, and what these name in turn."""
     seen: set[str] = set()
     named = 0
     while waiting and len(seen) < MAX_FILES and named < MAX_NAMED:
-        file, first, step = waiting.pop(0)
-        if file in seen:
+        reader = waiting.pop(0)
+        if reader.file in seen:
             continue
-        seen.add(file)
-        reason = f"{first} on this host runs by itself and names it"
-        for place, below in _places(file, top, is_first=step == 1):
-            if place == file or f"{top}/".startswith(f"{place}/"):
-                continue
+        seen.add(reader.file)
+        for pointer in _pointers(reader):
             named += 1
-            yield Pointer(place, reason, below=below)
-            if step < MAX_STEPS and not below and _is_code(place):
-                waiting.append((place, first, step + 1))
+            yield pointer
+            place = pointer.place
+            if reader.step < MAX_STEPS and not (pointer.below or pointer.only) and _loads(place):
+                waiting.append(
+                    Reader(place, reader.first, reader.step + 1, reader.level, reader.top)
+                )
 
 
-def _running(folder: str, has_hooks: bool) -> Iterator[str]:
+def why(first: str, level: Level) -> str:
+    """The reason of what is named by a file of the host."""
+    if level is Level.BY_ITSELF:
+        return f"{first} on this host runs by itself and names it"
+    return f"{first} on this host names it"
+
+
+def _running(folder: str, has_hooks: bool) -> Iterator[tuple[str, Level]]:
     """The files of a folder, and of folders of settings in it, that run by themselves."""
     for name, _ in names_in(folder):
-        if not (name.startswith(".") or is_known_name(plain(name))) or name == ".git":
+        if not (name.startswith(".") or is_known_name(plain(name))) or name in _LEFT_OUT:
             continue
         path = f"{folder}/{name}"
         parts = parts_of(path)
-        if _counts(parts, has_hooks):
-            yield path
-        elif name.startswith(".") and _counts([*parts, "any"], has_hooks):
-            for inner, _ in names_in(path)[:MAX_FILES]:
-                if _counts([*parts, plain(inner)], has_hooks):
-                    yield f"{path}/{inner}"
+        level = _level(parts, has_hooks)
+        if level is not None:
+            yield path, level
+        if name.startswith("."):
+            yield from _in_settings(path, parts, has_hooks)
 
 
-def _counts(parts: list[str], has_hooks: bool) -> bool:
+def _in_settings(top: str, parts: list[str], has_hooks: bool) -> Iterator[tuple[str, Level]]:
+    """The files in a folder of settings, which may lie some folders deep."""
+    waiting = [(top, parts, 1)]
+    told = looked = 0
+    while waiting and told < MAX_FILES and looked < MAX_INNER:
+        folder, above, depth = waiting.pop(0)
+        looked += 1
+        if _level([*above, "any"], has_hooks) is None and not _leads(above):
+            continue
+        for name, is_link in names_in(folder)[:MAX_FILES]:
+            if name in _LEFT_OUT:
+                continue
+            path, inner = f"{folder}/{name}", [*above, plain(name)]
+            if "." not in name.lstrip(".") and not is_link and os.path.isdir(path):
+                if depth < MAX_DEEP:
+                    waiting.append((path, inner, depth + 1))
+                continue
+            level = _level(inner, has_hooks)
+            if level is not None:
+                told += 1
+                yield path, level
+
+
+def _leads(parts: list[str]) -> bool:
+    rules = leading(parts)
+    return any(level is Level.BY_ITSELF or rule.reason in FOLLOWED for level, rule in rules.items())
+
+
+def _level(parts: list[str], has_hooks: bool) -> Level | None:
+    """How what a file names runs; None if it does not follow from the file."""
     rules = fitting(parts)
     if Level.BY_ITSELF in rules:
-        return True
-    return has_hooks and any(rule.reason == LISTED_CHECKS for rule in rules.values())
+        return Level.BY_ITSELF
+    reasons = {rule.reason for rule in rules.values()}
+    if has_hooks and LISTED_CHECKS in reasons:
+        return Level.BY_ITSELF
+    # What a script of Python's imports is mostly the project itself.
+    is_followed = not reasons.isdisjoint(FOLLOWED) and not parts[-1].endswith(".py")
+    return Level.WHEN_USED if is_followed else None
 
 
-def _places(file: str, top: str, *, is_first: bool) -> Iterator[tuple[str, bool]]:
-    """The places a file names, and whether all below each counts."""
-    text = start_of(file)[:MAX_TEXT]
+def _pointers(reader: Reader) -> Iterator[Pointer]:
+    text = start_of(reader.file, MAX_TEXT)
     if not text or "\0" in text:
         return
-    folder = os.path.dirname(file)
-    for word, below in dict.fromkeys(_words(file, text, is_first=is_first)):
-        for place in _meant(word, folder, top):
-            yield place, below
-
-
-def _words(file: str, text: str, *, is_first: bool) -> Iterator[tuple[str, bool]]:
-    if _PAGES.search(file):
-        yield from ((word, False) for word in _IMPORTED_PAGE.findall(text))
+    if os.path.basename(reader.file) == _PACKAGE and reader.step == 1:
+        yield from _of_scripts(run_with(scripts_of(text), LIFECYCLE), reader)
         return
-    if _SETTINGS.search(file):
-        for value in _COMMAND.findall(text):
-            yield from ((word, False) for word in _WORD.findall(value) if _is_path(word))
-        return
-    text = _COMMENT.sub("", text)
-    for found in (*_LOADED.findall(text), *_CALLED.findall(text)):
-        yield found.strip("\"'"), False
-    for module in _IMPORTED.findall(text):
-        name = module.strip(".").replace(".", "/")
-        yield from ((f"{name}{ending}", False) for ending in (".py", "/__init__.py"))
-    for found in _FOLDERS.findall(text):
-        yield found.strip("\"'"), True
-    if is_first:
-        yield from ((word, False) for word in _WORD.findall(text) if "/" in word)
+    is_first = reader.step == 1 and (
+        reader.level is Level.BY_ITSELF or os.path.basename(reader.file).startswith(".")
+    )
+    yield from pointers_of(words_of(reader.file, text, is_first=is_first), reader)
 
 
-def _is_path(word: str) -> bool:
-    return "/" in word or _CODE.search(word) is not None or _SETTINGS.search(word) is not None
+def pointers_of(words: Words, reader: Reader) -> Iterator[Pointer]:
+    """The places that words can mean, of those that lie within reach of the tools."""
+    reason, top = why(reader.first, reader.level), reader.top
+    folder = os.path.dirname(reader.file)
+    starts = [top] if folder == top else [top, folder]
+    starts += [
+        place for given in words.starts for place in _meant(given, starts) if place not in starts
+    ]
+    # What a build goes over is most of a project.
+    folders = words.below if reader.level is Level.BY_ITSELF else ()
+    for below, given in ((False, words.names), (True, folders)):
+        for word in given:
+            for place in _meant(word, starts) if word != "." else starts:
+                if place == reader.file:
+                    continue
+                if not f"{top}/".startswith(f"{place}/"):
+                    yield Pointer(place, reason, below, reader.level)
+                elif below and place == top:
+                    # Not all that lies anywhere below: then it would be everything.
+                    yield Pointer(place, reason, level=reader.level, only=True)
+    for start in starts:
+        for name in words.tasks:
+            yield Pointer(f"{start}/{name}", reason, level=reader.level)
+        if words.scripts:
+            yield from _called(f"{start}/{_PACKAGE}", words.scripts, reader)
 
 
-def _meant(word: str, folder: str, top: str) -> Iterator[str]:
-    """The places a word can mean, for a tool that starts at the top or beside the file."""
+def _called(package: str, words: frozenset[str], reader: Reader) -> Iterator[Pointer]:
+    """What the scripts of a package name that are called, and the package for their sake."""
+    scripts = scripts_of(start_of(package))
+    called = run_with(scripts, [name for name in scripts if name in words])
+    if called:
+        reason = f"{reader.first} on this host runs a script of it that changed"
+        yield Pointer(package, reason, level=reader.level, scripts=frozenset(called))
+        first = Reader(package, reader.first, reader.step, reader.level, os.path.dirname(package))
+        yield from _of_scripts(called, first)
+
+
+def _of_scripts(called: dict[str, str], reader: Reader) -> Iterator[Pointer]:
+    text = "\n".join(called.values())
+    words = words_of("package.sh", text, is_first=True)
+    yield from pointers_of(
+        Words(words.names, words.below, words.starts, words.tasks),
+        Reader(reader.file, reader.first, reader.step, reader.level, os.path.dirname(reader.file)),
+    )
+
+
+def _meant(word: str, starts: list[str]) -> Iterator[str]:
+    """The places a word can mean, for a tool that starts in one of some folders."""
     word = word.removeprefix("file://")
+    if word.startswith("%h/"):  # what systemd calls the home folder
+        word = f"~{word[2:]}"
     if word.startswith("$"):  # some variable, and then a path
         word = word.partition("/")[2]
     if not word or word in (".", "..") or word.startswith("-") or "\0" in word:
@@ -167,12 +225,11 @@ def _meant(word: str, folder: str, top: str) -> Iterator[str]:
     word = os.path.expanduser(word)
     if word.startswith("/"):
         yield os.path.normpath(word)
-        return
-    yield beneath(top, word)
-    if folder != top:
-        yield beneath(folder, word)
+        word = word.lstrip("/")  # what `${…}/` and `$(…)/` left over
+    for start in starts if word else ():
+        yield beneath(start, word)
 
 
-def _is_code(path: str) -> bool:
+def _loads(path: str) -> bool:
     """Whether a file of the host is one that loads others: by its name, or how it begins."""
-    return _CODE.search(path) is not None or start_of(path)[:2] == "#!"
+    return is_code(path) or start_of(path, 2) == "#!"

@@ -22,7 +22,7 @@ class Level(StrEnum):
 
 
 CHECKED = "2026-11"
-"""The month in which the rows were last looked over, unless a row says otherwise."""
+"""The month in which the rows were last looked over; a row can name its own month, or day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,10 @@ class Rule:
     checked: str = CHECKED
 
 
-def _by_itself(reason: str, source: str, patterns: str, guards: bool = False) -> Rule:
-    return Rule(Level.BY_ITSELF, tuple(patterns.split()), reason, source, guards)
+def _by_itself(
+    reason: str, source: str, patterns: str, guards: bool = False, checked: str = CHECKED
+) -> Rule:
+    return Rule(Level.BY_ITSELF, tuple(patterns.split()), reason, source, guards, checked)
 
 
 def _when_used(reason: str, source: str, patterns: str, guards: bool = False) -> Rule:
@@ -51,6 +53,12 @@ def _when_used(reason: str, source: str, patterns: str, guards: bool = False) ->
 LISTED_CHECKS = "git runs the checks it lists, once they are installed"
 """The reason of what is by itself where the host has git hooks installed."""
 
+BUILD_SERVER = "a build server runs it when this is pushed"
+INSTALLS = "installing or building the package runs what it says"
+STEERS = "it steers where packages come from and what runs as they are installed"
+TOOL_SETTINGS = "it is a tool's settings and can hold code that the tool runs"
+FOLLOWED = frozenset({BUILD_SERVER, INSTALLS, STEERS, TOOL_SETTINGS})
+"""The reasons of what runs when used and names other files that then run."""
 PYTHON_START = "Python runs it at every start"
 COMMAND_FOLDER = "it is in a folder of commands: it can take the place of another"
 LEADS_OUT = "it is a link out of the target: using it reaches other files"
@@ -230,6 +238,39 @@ RULES: tuple[Rule, ...] = (
         ".config/herbstluftwm/** .config/waybar/** .config/lxsession/** .config/xfce4/**",
     ),
     _by_itself(
+        "the browser starts the program it names as soon as an extension asks",
+        "Chrome for Developers: Native messaging; MDN: Native manifests (Chromium, Brave, Edge, "
+        "Vivaldi and others read folders of the same name)",
+        "nativemessaginghosts/** native-messaging-hosts/** .mozilla/pkcs11-modules/**",
+        checked="2026-11-19",
+    ),
+    _by_itself(
+        "the sound service of your session loads it at login: it can name programs and scripts",
+        "pipewire.conf(5): context.exec, context.modules; WirePlumber: Configuration file, Custom "
+        "Scripts",
+        ".config/pipewire/** .config/wireplumber/** .local/share/wireplumber/**",
+        checked="2026-11-19",
+    ),
+    _by_itself(
+        "rpm and all that calls it expand it: its macros can run shell commands and Lua",
+        "rpm-config(5), rpm-macros(7): %(…), %{lua:…}",
+        ".rpmmacros .config/rpm/**",
+        checked="2026-11-19",
+    ),
+    _by_itself(
+        "a program of your desktop's session runs commands or loads code from it",
+        "the manuals of dunst, mako, SwayNotificationCenter, Polybar, Eww, AGS, kanshi, swayidle, "
+        "Fcitx, KWin, Cinnamon, devilspie2, Conky and dconf; GTK: gtk-modules; xdg-user-dirs",
+        ".config/dunst/** .config/mako/** .config/swaync/** .config/polybar/** .config/eww/** "
+        ".config/ags/** .config/kanshi/** .config/swayidle/** "
+        ".config/fcitx*/** .local/share/kwin/** .local/share/cinnamon/** "
+        ".config/devilspie2/** .config/conky/** .conkyrc .gtkrc* "
+        ".config/gtk-*/** .config/dconf/** .xinputrc .config/kglobalshortcutsrc "
+        ".config/khotkeysrc .config/kwinrc .config/kdeglobals .config/ksmserverrc "
+        ".config/user-dirs.dirs .config/locale.conf .i18n .dmrc",
+        checked="2026-11-19",
+    ),
+    _by_itself(
         "a terminal program runs commands from it at its start",
         "tmux(1), screen(1), less(1); the manuals of zellij, kitty, Alacritty, WezTerm, lf, "
         "ranger, yazi, nnn, broot, bat and ripgrep",
@@ -272,7 +313,7 @@ RULES: tuple[Rule, ...] = (
     ),
     # Runs when used: continuous integration
     _when_used(
-        "a build server runs it when this is pushed",
+        BUILD_SERVER,
         "each build service's manual",
         ".github/workflows/** .github/actions/** action.yml action.yaml .github/dependabot.yml "
         ".gitlab-ci.yml .gitlab-ci.yaml .gitlab-ci/** .gitlab/** .circleci/** jenkinsfile "
@@ -323,12 +364,12 @@ RULES: tuple[Rule, ...] = (
     ),
     # Packages
     _when_used(
-        "installing or building the package runs what it says",
+        INSTALLS,
         "npm: scripts",
         "package.json",
     ),
     _when_used(
-        "installing or building the package runs what it says",
+        INSTALLS,
         "each package manager's manual, its page on build and install scripts",
         "setup.py setup.cfg pyproject.toml pdm_build.py hatch_build.py composer.json cargo.toml "
         "*.gemspec gemfile gemfile.* pipfile requirements*.txt requirements/*.txt "
@@ -345,15 +386,16 @@ RULES: tuple[Rule, ...] = (
         "pnpm-workspace.yaml",
     ),
     _when_used(
-        "it steers where packages come from and what runs as they are installed",
+        STEERS,
         "each package manager's manual, its page on configuration",
         ".npmrc .yarnrc .yarnrc.yml .yarn/releases/** .yarn/plugins/** .yarn/sdks/** "
         ".pnpmfile.cjs .pnpmfile.mjs .pnp.cjs .pnp.js .pnp.loader.mjs .pypirc pip.conf pip.ini "
         ".pip/** "
         ".config/pip/** uv.toml .config/uv/** .condarc .gemrc .bundle/config .cargo/** "
-        ".m2/settings.xml .gradle/** .config/pypoetry/** poetry.toml bunfig.toml .config/npm/** "
+        ".m2/settings.xml .m2/extensions.xml .gradle/** .config/pypoetry/** poetry.toml "
+        "bunfig.toml .config/npm/** "
         ".terraformrc .terraform.d/** go.work go.env .config/go/** .bowerrc .lfsconfig "
-        ".config/nuget/** .nuget/** .config/composer/**",
+        ".config/nuget/** .nuget/** .config/composer/** .rpmrc",
     ),
     # Tests and tools
     _when_used(
@@ -365,7 +407,7 @@ RULES: tuple[Rule, ...] = (
         ".config/nextest.toml .proverc",
     ),
     _when_used(
-        "it is a tool's settings and can hold code that the tool runs",
+        TOOL_SETTINGS,
         "each tool's manual",
         "*.config.js *.config.cjs *.config.mjs *.config.ts *.config.mts *.config.cts *.conf.js "
         ".*rc.js .*rc.cjs .*rc.mjs .*rc.ts .eslintrc* .babelrc* .prettierrc* .stylelintrc* .swcrc "
@@ -389,8 +431,9 @@ RULES: tuple[Rule, ...] = (
     ),
     _when_used(
         "it is part of an installed package's command",
-        "Python's documentation: venv",
-        "bin/activate bin/activate.* scripts/activate scripts/activate.*",
+        "Python's documentation: venv; Python Packaging User Guide: Entry points specification",
+        "bin/activate bin/activate.* scripts/activate scripts/activate.* *.egg-link "
+        "*.egg-info/entry_points.txt *.dist-info/entry_points.txt",
     ),
     _when_used(
         "opening it starts the program it names",

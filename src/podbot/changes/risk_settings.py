@@ -15,7 +15,10 @@ from itertools import islice
 from podbot.changes.late import expression
 from podbot.changes.risk_git import is_stored
 from podbot.changes.risk_reading import Pointer, beneath, link_in, links_in, names_in, start_of
-from podbot.frozen import dataclass
+from podbot.changes.risk_references import Reader, follow, pointers_of
+from podbot.changes.risk_rules import Level
+from podbot.changes.risk_words import words_of
+from podbot.frozen import dataclass, replace
 
 MAX_INCLUDED = 50
 """How many setting files are read for one repository."""
@@ -87,6 +90,7 @@ def repository_at(top: str, environment: Mapping[str, str]) -> Repository:
         pointers += _linked_hooks(folder)
         for name in installed[:MAX_HOOKS]:
             pointers += _named_in_hook(folder, name, top)
+        pointers += _followed(folder, installed, top)
     return Repository(top, tuple(pointers), has_hooks)
 
 
@@ -143,7 +147,7 @@ def _git_folders(top: str) -> list[str]:
 _SECTION = expression(r'\s*\[\s*([\w-]+)[^"\]]*(?:"(?:[^"\\]|\\.)*"\s*)?\]?')
 _SETTING = expression(r"\s*([\w-]+)\s*=\s*(.*)", re.DOTALL)
 _HARMLESS = frozenset({"remote", "branch", "user", "submodule", "color", "push", "pull", "init"})
-_STILL_OBEYED = frozenset({"uploadpack", "receivepack", "vcs", "update"})
+_STILL_OBEYED = frozenset({"uploadpack", "receivepack", "vcs", "update", "templatedir"})
 
 
 def _settings(file: str) -> Iterator[Setting]:
@@ -185,6 +189,12 @@ def _included(setting: Setting) -> str:
 
 
 def _named_by(setting: Setting, top: str) -> Iterator[Pointer]:
+    # As a line for a shell, which may begin with a step into some folder.
+    reader = Reader(setting.file, _NAMED, 1, Level.BY_ITSELF, top)
+    words = words_of("value.sh", setting.value.removeprefix("!"), is_first=True)
+    yield from (replace(each, reason=_NAMED) for each in pointers_of(words, reader))
+    if setting.key == "templatedir":
+        yield Pointer(beneath(top, os.path.expanduser(setting.value)), _NAMED, below=True)
     for word in _WORDS.split(setting.value):
         if "/" in word or "." in word:
             place = beneath(top, os.path.expanduser(word))
@@ -220,6 +230,20 @@ def _named_in_hook(folder: str, name: str, top: str) -> Iterator[Pointer]:
     for task in dict.fromkeys(_TASK.findall(text)):
         for file in _TASKS[task].split():
             yield Pointer(f"{top}/{file}", reason)
+
+
+def _followed(folder: str, installed: list[str], top: str) -> Iterator[Pointer]:
+    """What the hooks of a folder start in other folders, and what that loads in turn."""
+    folders = [folder]
+    if os.path.basename(folder) == "_":  # husky: what lies there runs what lies beside it
+        folders.append(os.path.dirname(folder))
+    hooks = [f"{folder}/{name}" for name in installed[:MAX_HOOKS]]
+    for beside in folders[1:]:
+        hooks += (f"{beside}/{name}" for name, _ in names_in(beside)[:MAX_HOOKS])
+    readers = [Reader(hook, os.path.basename(hook), 1, Level.BY_ITSELF, top) for hook in hooks]
+    for pointer in follow(readers):
+        if not _is_data(pointer.place, top):
+            yield pointer
 
 
 def _is_data(place: str, top: str) -> bool:

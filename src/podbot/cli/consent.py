@@ -124,7 +124,7 @@ def _strangers(
     return [
         flag
         for change in unnamed
-        if (fold := folded.get(change.where)) is not None
+        if (fold := folded.get(change.where)) is not None and fold.source is None
         for flag in flags[change.where]
         if not fold.belongs(change, flag.reason)
     ]

@@ -259,7 +259,8 @@ def _is_named(fold: Fold, paths: Sequence[str]) -> bool:
     import posixpath
 
     names = (posixpath.normpath(path) for path in paths)
-    roots = (fold.path, f"{fold.target}/{fold.path}")
+    folders = [fold.path] if fold.source is None else [fold.path, fold.source]
+    roots = [root for path in folders for root in (path, f"{fold.target}/{path}")]
     return any(f"{name}/".startswith(f"{root}/") for name in names for root in roots)
 
 

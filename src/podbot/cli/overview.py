@@ -424,9 +424,23 @@ def change_lines(overview: Overview, look_: Look, *, every: bool = False) -> Ite
 def folded_line(fold: Fold, overview: Overview, number: int | None = None) -> str:
     """A folder as one line: how many changes (``number`` of them not told apart), size, and why."""
     place = place_of(fold, overview.changes)
+    if fold.source is not None:
+        return f"   {_moved(fold, place, overview.changes)}"
     count = len(fold.changes)
     among = "" if number in (None, count) else f"{number} of "
     return f"   {among}{look.count(count, 'change')} in {place}, {look.size(fold.size)}: {fold.why}"
+
+
+def _moved(fold: Fold, place: str, changes: ChangeSet) -> str:
+    """The move of a folder as it is: ``a/ → b/ (1,234 files, 5 KiB)``."""
+    whole = fold.source if len(changes.targets) == 1 else f"{fold.target}/{fold.source}"
+    files = sum(change.kind is ChangeKind.RENAMED for change in fold.changes)
+    files += sum(
+        change.new is not None and change.new.type is not FileType.FOLDER
+        for change in fold.changes
+        if change.kind is not ChangeKind.RENAMED
+    )
+    return f"{look.name(whole or '')}/ → {place} ({files:,} files, {look.size(fold.size)})"
 
 
 def place_of(fold: Fold, changes: ChangeSet) -> str:
