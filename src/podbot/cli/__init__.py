@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
+    from podbot.errors import PodbotError
+
     class Command(Protocol):
         """What the module of a command offers."""
 
@@ -50,6 +52,9 @@ READING = (*QUICK, "changes", "completion")
 
 LEAVING = (*QUICK, "changes")
 """Commands whose end counts, too."""
+
+PLAIN_SPOKEN = ("exec", "mcp", "completion")
+"""Commands without ``--json``: it is a mistake, or a word of the command they run."""
 
 LISTENING = (*QUICK, "mcp")
 """Commands that deal with the signals that tell us to end by themselves."""
@@ -206,7 +211,7 @@ def _dispatch(words: list[str]) -> int:
             return code
     import argparse
 
-    from podbot.cli.usage import Parser
+    from podbot.cli.usage import Misread, Parser
 
     parser = Parser(
         prog="podbot",
@@ -228,12 +233,35 @@ def _dispatch(words: list[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(FAILED)
-    arguments = parser.parse_args(words)
-    assert command is not None  # noqa: S101 - argparse has refused any other word
-    from podbot.errors import PodbotError
+    from podbot.errors import ConfigError, PodbotError
 
     try:
+        arguments = parser.parse_args(words)
+        assert command is not None  # noqa: S101 - argparse has refused any other word
         return command.run(arguments)
+    except Misread as wrong:
+        remedy = f"{wrong.prog} --help says what there is"
+        if not _told_as_data(words, ConfigError(wrong.message, remedy=remedy)):
+            print(wrong.told, file=sys.stderr)
+        raise
     except PodbotError as error:
-        print(f"podbot {arguments.command}: {error}", file=sys.stderr)
+        _told_as_data(words, error)
+        print(f"podbot {wanted}: {error}", file=sys.stderr)
         return FAILED
+
+
+def _told_as_data(words: list[str], error: "PodbotError") -> bool:
+    """Tell programs of an error, if that is who asked; whether people need not be told too."""
+    import json
+
+    own = words[: words.index("--")] if "--" in words else words
+    if "--json" not in own or words[0] in PLAIN_SPOKEN:
+        return False
+    from podbot.cli import as_data
+
+    told = as_data.failure(error)
+    if words[0] in QUICK:
+        print(json.dumps({"id": None, "outcome": "failed", **told}), file=sys.stderr)
+        return True
+    print(json.dumps(told, indent=2), flush=True)
+    return False

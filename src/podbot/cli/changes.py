@@ -365,6 +365,13 @@ def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
         if error.filename is None:  # of a stream, most often ours: `main` tells
             raise
         failed = _of_the_system(error)
+    from podbot.cli.remedies import with_names
+
+    failed = ChangesError(
+        with_names(failed.message),
+        kind=failed.kind,
+        remedy=None if failed.remedy is None else with_names(failed.remedy),
+    )
     if arguments.json:
         from podbot.cli import as_data
 
@@ -381,9 +388,10 @@ def _heal() -> None:
     if not places.unfinished():
         return
     from podbot.cli import actions, look
+    from podbot.cli.remedies import with_names
 
     for line in actions.heal():
-        print(f"podbot: {look.message(line)}", file=sys.stderr)
+        print(f"podbot: {look.message(with_names(line))}", file=sys.stderr)
 
 
 def _of_the_system(error: OSError) -> PodbotError:

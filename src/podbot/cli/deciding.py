@@ -9,27 +9,28 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from podbot.changes import records
 from podbot.changes.apply import Applied
 from podbot.changes.records import Entry
-from podbot.cli import actions, as_data, care, consent, look, overview, picking
+from podbot.cli import actions, as_data, care, consent, look, overview, picking, remedies
 from podbot.cli.looking import selected, tell_live, tell_lost
 from podbot.cli.remedies import Given
 from podbot.cli.talk import talk_on, tell
+from podbot.cli.which import run_of
 
 DONE, NO = 0, 1
 
 
 def apply(arguments: argparse.Namespace) -> int:
     """`podbot changes apply`."""
-    entry, changes = selected(arguments)
-    agreed = consent.consent(changes, arguments.allow_flagged)
+    entry, changes, whole = selected(arguments)
+    given = Given.of(arguments)
+    agreed = consent.consent(changes, whole, entry.called, given)
     applied = actions.apply(
         entry,
         changes,
         allow_flagged=agreed.paths,
         on_conflict=arguments.on_conflict,
-        given=Given(tuple(arguments.paths), tuple(arguments.allow_flagged), arguments.on_conflict),
+        given=given,
     )
     if not arguments.json:
         for line in agreed.told(changes):
@@ -39,9 +40,9 @@ def apply(arguments: argparse.Namespace) -> int:
 
 def pick(arguments: argparse.Namespace) -> int:
     """`podbot changes pick`."""
-    entry, changes = selected(arguments)
+    entry, changes, whole = selected(arguments)
     actions.refuse_live(entry, "applied")
-    found = overview.overview_of(entry, changes)
+    found = overview.overview_of(entry, changes, whole)
     talk = talk_on(sys.stderr if arguments.json else sys.stdout)
     talk.forget_typed()
     try:
@@ -71,7 +72,7 @@ def _told(entry: Entry, applied: Applied, allowed: list[str], json: bool) -> int
 
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
-    entry = records.find(arguments.id, records.here())
+    entry = run_of(arguments)
     undone = actions.undo(entry, arguments.paths, arguments.on_conflict)
     _tell_healed(undone.recovered)
     if arguments.json:
@@ -83,7 +84,7 @@ def undo(arguments: argparse.Namespace) -> int:
 
 def save(arguments: argparse.Namespace) -> int:
     """`podbot changes save`."""
-    entry, changes = selected(arguments)
+    entry, changes, _ = selected(arguments)
     tell_live(entry)
     saved = actions.save(changes, arguments.file)
     if arguments.json:
@@ -115,4 +116,4 @@ def load(arguments: argparse.Namespace) -> int:
 
 def _tell_healed(lines: Iterable[str]) -> None:
     for line in lines:
-        print(f"podbot: {look.message(line)}", file=sys.stderr)
+        print(f"podbot: {look.message(remedies.with_names(line))}", file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.cli import actions, as_data, look, overview
+from podbot.cli.remedies import with_names
 from podbot.cli.talk import talk_on, tell
 from podbot.errors import ChangesError, Kind, PodbotError
 
@@ -90,7 +91,7 @@ def _discard_many(entries: Sequence[Entry], arguments: argparse.Namespace) -> in
             actions.discard(entry)
             outcomes.append((entry, None))
         except PodbotError as error:
-            outcomes.append((entry, look.message(str(error))))
+            outcomes.append((entry, look.message(with_names(str(error)))))
     if arguments.json:
         as_data.show({"runs": [_as_data(entry, why) for entry, why in outcomes]})
     else:

@@ -16,6 +16,7 @@ from podbot.cli import care, look, overview, pager
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
 from podbot.cli.talk import tell
+from podbot.cli.which import run_of
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
 
@@ -222,7 +223,7 @@ def diff(arguments: argparse.Namespace) -> int:
             kind=Kind.INVALID,
             remedy="leave one of them out: --json has the changed lines as data",
         )
-    entry, changes = selected(arguments, alone=True)
+    entry, changes, whole = selected(arguments, alone=True)
     if arguments.patch:
         _print_patch(changes)
     elif arguments.json:
@@ -234,20 +235,22 @@ def diff(arguments: argparse.Namespace) -> int:
         as_data.show_long({"id": entry.id, "live": entry.live}, "files", told)
     else:
         tell_live(entry)
-        page(overview.read_from(entry, _diff_lines(entry, changes, arguments)))
+        page(overview.read_from(entry, _diff_lines(entry, changes, whole, arguments)))
     return DONE
 
 
-def _diff_lines(entry: Entry, changes: ChangeSet, arguments: argparse.Namespace) -> Iterator[str]:
+def _diff_lines(
+    entry: Entry, changes: ChangeSet, whole: ChangeSet, arguments: argparse.Namespace
+) -> Iterator[str]:
     from podbot.changes.folding import folds
     from podbot.cli.diffs import diff_lines, diffs_but_folded
 
     look_ = look.look_of(sys.stdout)
     paths = meant(changes, arguments.paths)
     # Who names such a folder, or something in it, wants to see it.
-    if arguments.all or all(_is_named(fold, paths) for fold in folds(changes)):
+    if arguments.all or all(_is_named(fold, paths) for fold in folds(changes, whole)):
         return diff_lines(changes, changes, look_)
-    found = overview.overview_of(entry, changes)
+    found = overview.overview_of(entry, changes, whole)
     unfolded = {
         change.where for fold in found.folds if _is_named(fold, paths) for change in fold.changes
     }
@@ -282,13 +285,18 @@ def _print_patch(changes: ChangeSet) -> None:
 # For all verbs
 
 
-def selected(arguments: argparse.Namespace, alone: bool = False) -> tuple[Entry, ChangeSet]:
-    """The run that is meant, and which of its changes; ``alone``: the others are not looked at."""
+def selected(
+    arguments: argparse.Namespace, alone: bool = False
+) -> tuple[Entry, ChangeSet, ChangeSet]:
+    """The run that is meant, which of its changes, and all of them.
+
+    ``alone``: the others need not be looked at, and may be missing in the last.
+    """
     from podbot.changes.select import select
 
-    entry = records.find(arguments.id, records.here())
+    entry = run_of(arguments)
     changes = overview.changes_of(entry, arguments.paths if alone else ())
-    return entry, select(changes, meant(changes, arguments.paths))
+    return entry, select(changes, meant(changes, arguments.paths)), changes
 
 
 def meant(changes: ChangeSet, paths: Sequence[str]) -> list[str]:
