@@ -103,6 +103,10 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         return 0
     if sys.stdout is None and not (words and words[0] in QUICK):
         return _cannot_tell(words, "standard output is closed")
+    if sys.stderr is None:  # closed: what would be said there is said to nobody
+        import os
+
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it lasts as long as we do
     try:
         if argv is None:
             _see_children_end()
@@ -242,11 +246,16 @@ def _dispatch(words: list[str]) -> int:
     except Misread as wrong:
         remedy = f"{wrong.prog} --help says what there is"
         if not _told_as_data(words, ConfigError(wrong.message, remedy=remedy)):
-            print(wrong.told, file=sys.stderr)
+            from podbot.cli.talk import warn
+
+            warn(wrong.told)
         raise
     except PodbotError as error:
         _told_as_data(words, error)
-        print(f"podbot {wanted}: {error}", file=sys.stderr)
+        from podbot.cli import look
+        from podbot.cli.talk import warn
+
+        warn(f"podbot {wanted}: {look.message(str(error))}")
         return FAILED
 
 

@@ -350,7 +350,7 @@ def _function(name: str) -> Callable[[Given], int]:
 def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
     """Errors are told here, as they may quote names from inside."""
     from podbot.cli import look
-    from podbot.cli.talk import talk_on
+    from podbot.cli.talk import warn
 
     look.never_fail(sys.stdout)
     look.never_fail(sys.stderr)
@@ -377,7 +377,7 @@ def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
 
         as_data.show(as_data.failure(failed))
         sys.stdout.flush()
-    talk_on(sys.stderr).say(f"podbot changes {name}: {look.message(str(failed))}")
+    warn(f"podbot changes {name}: {look.message(str(failed))}")
     return FAILED
 
 
@@ -389,9 +389,10 @@ def _heal() -> None:
         return
     from podbot.cli import actions, look
     from podbot.cli.remedies import with_names
+    from podbot.cli.talk import warn
 
     for line in actions.heal():
-        print(f"podbot: {look.message(with_names(line))}", file=sys.stderr)
+        warn(f"podbot: {look.message(with_names(line))}")
 
 
 def _of_the_system(error: OSError) -> PodbotError:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from podbot.changes.apply import Applied
 from podbot.changes.records import Entry
 from podbot.cli import actions, as_data, care, consent, look, overview, picking, remedies
 from podbot.cli.looking import selected, tell_live, tell_lost
 from podbot.cli.remedies import Given
-from podbot.cli.talk import talk_on, tell
+from podbot.cli.talk import talk_on, tell, warn
 from podbot.cli.which import run_of
+from podbot.config import places
 
 DONE, NO = 0, 1
 
@@ -25,13 +27,14 @@ def apply(arguments: argparse.Namespace) -> int:
     entry, changes, whole = selected(arguments)
     given = Given.of(arguments)
     agreed = consent.consent(changes, whole, entry.called, given)
-    applied = actions.apply(
-        entry,
-        changes,
-        allow_flagged=agreed.paths,
-        on_conflict=arguments.on_conflict,
-        given=given,
-    )
+    with _telling_interrupts(entry, "applied"):
+        applied = actions.apply(
+            entry,
+            changes,
+            allow_flagged=agreed.paths,
+            on_conflict=arguments.on_conflict,
+            given=given,
+        )
     if not arguments.json:
         for line in agreed.told(changes):
             tell(line)
@@ -57,7 +60,8 @@ def pick(arguments: argparse.Namespace) -> int:
         return NO
     for remark in picked.remarks:
         talk.say(remark)
-    applied = actions.apply_picked(entry, picked)
+    with _telling_interrupts(entry, "applied"):
+        applied = actions.apply_picked(entry, picked)
     return _told(entry, applied, sorted(picked.consented), arguments.json)
 
 
@@ -73,7 +77,8 @@ def _told(entry: Entry, applied: Applied, allowed: list[str], json: bool) -> int
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
     entry = run_of(arguments)
-    undone = actions.undo(entry, arguments.paths, arguments.on_conflict)
+    with _telling_interrupts(entry, "undone"):
+        undone = actions.undo(entry, arguments.paths, arguments.on_conflict)
     _tell_healed(undone.recovered)
     if arguments.json:
         as_data.show({"id": entry.id, **as_data.undone(undone)})
@@ -114,6 +119,29 @@ def load(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+@contextmanager
+def _telling_interrupts(entry: Entry, done: str) -> Iterator[None]:
+    """Say what Ctrl-C left, as seen on disk: all, nothing, or what the next command puts right."""
+    before = _state(entry)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if places.unfinished():
+            told = "it is half done, and the next podbot command puts it right"
+        elif _state(entry) == before:
+            told = f"nothing was {done}"
+        else:
+            told = f"it was {done} already"
+        warn(f"podbot: interrupted; {told}")
+        raise
+
+
+def _state(entry: Entry) -> list[tuple[str, bool, int]]:
+    from podbot.changes.applied import applications
+
+    return [(each.id, each.undone, each.paths) for each in applications(entry.id)]
+
+
 def _tell_healed(lines: Iterable[str]) -> None:
     for line in lines:
-        print(f"podbot: {look.message(remedies.with_names(line))}", file=sys.stderr)
+        warn(f"podbot: {look.message(remedies.with_names(line))}")

@@ -129,6 +129,7 @@ def _environment(words: list[str]) -> dict[str, str]:
 
 def _failed(text: str, status: int = PODBOT_FAILED) -> int:
     from podbot.cli import look
+    from podbot.cli.talk import warn
 
-    print(f"podbot exec: {look.message(text)}", file=sys.stderr)
+    warn(f"podbot exec: {look.message(text)}")
     return status

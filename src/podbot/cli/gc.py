@@ -12,14 +12,13 @@ import contextlib
 import json
 import os
 import shlex
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from podbot.changes import discarding, records, recovery
 from podbot.cli import look
-from podbot.cli.talk import tell
+from podbot.cli.talk import tell, warn
 from podbot.config import places
 from podbot.sandbox.overlay import cgroups, layers
 from podbot.sandbox.visible import visible
@@ -109,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not_asked is not None:
             tell(f"not looked at: {not_asked}; podbot gc looks at them")
     for failure in failed:
-        print(f"podbot gc: {visible(str(failure.error))}", file=sys.stderr)
+        warn(f"podbot gc: {visible(str(failure.error))}")
     return FAILED if failed else 0
 
 

@@ -15,7 +15,7 @@ from podbot.changes.risk_rules import Level
 from podbot.cli import care, look, overview, pager
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
-from podbot.cli.talk import tell
+from podbot.cli.talk import tell, warn
 from podbot.cli.which import run_of
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
@@ -97,7 +97,7 @@ def _listed(entry: Entry, amount: Amount, here: str | None) -> dict[str, object]
 
 def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
     columns = (
-        Column("RUN", gives_way=True),
+        Column("RUN", gives_way=True, is_typed=True),
         Column("AGE"),
         Column("STATUS"),
         Column("CHANGES"),
@@ -330,12 +330,12 @@ def tell_live(entry: Entry) -> None:
     """Say that a run is not over."""
     if entry.live:
         called = look.name(entry.called)
-        print(f"podbot: {called} still runs; this is what it has changed so far", file=sys.stderr)
+        warn(f"podbot: {called} still runs; this is what it has changed so far")
 
 
 def tell_lost(lost: Sequence[str]) -> None:
     """Say what a patch does not hold."""
     if lost:
-        print(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:", file=sys.stderr)
+        warn(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:")
         for line in lost:
-            print(f"  {look.text(line)}", file=sys.stderr)
+            warn(f"  {look.text(line)}")
