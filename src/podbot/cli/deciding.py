@@ -121,17 +121,23 @@ def load(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _telling_interrupts(entry: Entry, done: str) -> Iterator[None]:
-    """Say what Ctrl-C left, as seen on disk: all, nothing, or what the next command puts right."""
+    """After Ctrl-C put right what is half done, and say what was done in the end: all or nothing.
+
+    A second Ctrl-C leaves that to the next command.
+    """
     before = _state(entry)
     try:
         yield
     except KeyboardInterrupt:
         if places.unfinished():
-            told = "it is half done, and the next podbot command puts it right"
+            warn("podbot: interrupted; putting right what is half done …")
+            actions.heal()
+        if places.unfinished():
+            told = "something is half done; the next podbot command puts it right"
         elif _state(entry) == before:
             told = f"nothing was {done}"
         else:
-            told = f"it was {done} already"
+            told = f"all the same it was {done}"
         warn(f"podbot: interrupted; {told}")
         raise
 

@@ -16,7 +16,6 @@ from podbot.cli import care, look, overview, pager
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
 from podbot.cli.talk import tell, warn
-from podbot.cli.which import run_of
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
 
@@ -293,6 +292,7 @@ def selected(
     ``alone``: the others need not be looked at, and may be missing in the last.
     """
     from podbot.changes.select import select
+    from podbot.cli.which import run_of
 
     entry = run_of(arguments)
     changes = overview.changes_of(entry, arguments.paths if alone else ())
