@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -87,3 +88,76 @@ def test_a_hang_up_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
         process.stdin.close()
         assert process.stdout.read() == b"tidied up\n"
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "said"),
+    [
+        (
+            ["changes", "apply", "--on-conflct", "skip"],
+            "usage: podbot changes apply ",
+            "podbot changes apply: there is no option --on-conflct; did you mean --on-conflict?\n",
+        ),
+        (["changes", "diff", "--pach"], "usage: podbot changes diff ", "did you mean --patch?\n"),
+        (["changes", "--jsn"], "usage: podbot changes ", "did you mean --json?\n"),
+        (["changes", "show", "a", "b"], "usage: podbot changes show ", "no further word: b\n"),
+        (["changes", "load", "--taget", "x"], "usage: podbot changes load ", "mean --target?\n"),
+        (["changes", "load"], "usage: podbot changes load ", "are required: FILE.tar\n"),
+        (["gc", "--dryrun"], "usage: podbot gc ", "did you mean --dry-run?\n"),
+        (["--vrsion"], "usage: podbot ", "podbot: there is no option --vrsion; did you mean"),
+        (["shell", "ls"], "usage: podbot shell ", "it takes no further word: ls\n"),
+        (["changes", "show", "--\x1b[2J"], "usage: podbot changes show ", "option --\\x1b[2J\n"),
+    ],
+)
+def test_a_mistake_is_told_with_the_usage_of_the_verb_it_was_made_in(
+    words: list[str], usage: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    err = capsys.readouterr().err
+    assert err.startswith(usage)
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    "words", [["exec", "--x"], ["exec", "a", "--wrkdir", "/", "--", "true"], ["run", "--x", "y"]]
+)
+def test_a_mistake_cannot_be_taken_for_the_end_of_the_command(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="125"):
+        cli.main(words)
+    assert "there is no option --" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["changes", "--json", "aply"],
+        ["changes", "show", "--json", "a", "b"],
+        ["gc", "--json", "--dryrun"],
+        ["ps", "--json", "--engine", "unix:///nowhere/podman.sock"],
+        ["image", "list", "--json", "--engine", "unix:///nowhere/podman.sock"],
+        ["doctor", "--json", "--bogus"],
+    ],
+)
+def test_a_mistake_is_one_json_document_where_json_was_asked_for(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = cli.main(words)
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert {"kind", "message", "remedy"} <= set(error)
+
+
+def test_a_mistake_of_a_run_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="125"):
+        cli.main(["run", "--json", "--nme", "x", "--", "true"])
+    told = capsys.readouterr()
+    assert told.out == ""
+    found = json.loads(told.err)
+    assert found["outcome"] == "failed"
+    assert found["error"]["message"] == "there is no option --nme; did you mean --name?"

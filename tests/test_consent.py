@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_runs import ran, workplace
+from cli_runs import ran, short, workplace
 
 from podbot.cli import main
 
@@ -111,7 +112,10 @@ def test_a_hook_in_a_folder_of_packages_has_to_be_named_itself(
     _, err = allowing(capsys, id, word, code=2)
 
     assert "  .venv/lib/x/.git/hooks/post-merge: git runs it" in err
-    assert "name it itself: --allow-flagged PATH" in err
+    once_more = f"podbot changes apply {short(id)} --allow-flagged {shlex.quote(word)}"
+    assert f"name it itself: {once_more} --allow-flagged PATH\n" in err
+    hook = ".venv/lib/x/.git/hooks/post-merge"
+    assert f"look at it: podbot changes diff {short(id)} {hook}\n" in err
     assert not (project / ".venv").exists()
     allowing(capsys, id, ".venv", ".venv/lib/x/.git/hooks/post-merge")
     assert (project / ".venv" / "lib" / "x" / ".git" / "hooks" / "post-merge").exists()
@@ -139,3 +143,17 @@ def test_what_was_agreed_to_is_data_too(project: Path, capsys: Captured) -> None
     assert main(["changes", *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["allowed"] == [f"{project}/a/.envrc", f"{project}/a/b/.envrc"]
+
+
+def test_a_hook_has_to_be_named_itself_where_only_a_part_of_its_folder_is_applied(
+    project: Path, capsys: Captured
+) -> None:
+    id = ran(project, VENV + PLANTED)
+    capsys.readouterr()
+
+    assert main(["changes", "apply", id, ".venv/lib", "--allow-flagged", ".venv"]) == 2
+
+    err = capsys.readouterr().err
+    assert "a folder of packages does not answer for what else runs by itself in it" in err
+    assert f"podbot changes apply {short(id)} .venv/lib --allow-flagged .venv " in err
+    assert not (project / ".venv").exists()

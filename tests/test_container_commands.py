@@ -370,7 +370,7 @@ def test_gc_says_what_kept_it_from_looking_and_does_the_rest(
 def test_gc_is_silent_where_there_is_no_engine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def connect(endpoint: object) -> None:
+    def connect(*_: object) -> None:
         raise ContainerError("none was found", kind=Kind.NO_ENGINE)
 
     monkeypatch.setattr(containers, "connect", connect)

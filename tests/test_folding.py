@@ -199,6 +199,26 @@ def test_a_forged_marker_hides_no_source(project: Path, capsys: Captured, script
     assert sum(f"file{number}.txt" in line for line in shown for number in range(1, 7)) >= 6
 
 
+@pytest.mark.parametrize("word", ["**/*.py", "*", "web", "."])
+def test_a_diff_folds_what_was_chosen_by_a_glob_as_a_show_does(
+    project: Path, capsys: Captured, word: str
+) -> None:
+    packages = "mkdir -p web/env/lib web/node_modules/a; echo 'home = /usr' > web/env/pyvenv.cfg; "
+    packages += "echo {} > web/node_modules/a/package.json; "
+    packages += "for n in 1 2 3 4 5; do echo $n > web/env/lib/$n.py; "
+    packages += "echo $n > web/node_modules/a/$n.py; done; echo 1 > web/mine.py"
+    id = ran(project, packages)
+
+    shown = told(capsys, "diff", id, word)
+
+    assert "+++ b/web/mine.py" in shown
+    assert not any(line.startswith("+++ b/web/env/lib/") for line in shown)
+    assert not any(line.startswith("+++ b/web/node_modules/") for line in shown)
+    assert sum("; --all shows them" in line for line in shown) == 2
+    every = told(capsys, "diff", id, word, "--all")
+    assert "+++ b/web/env/lib/1.py" in every and "+++ b/web/node_modules/a/1.py" in every
+
+
 def test_a_licence_or_a_readme_of_a_package_is_no_flag(project: Path, capsys: Captured) -> None:
     files = "LICENSE LICENSE.txt README.md COPYING CHANGELOG.rst LICENSE-MIT readme.js"
     id = ran(project, f"mkdir -p node_modules/a; cd node_modules/a; echo x | tee {files}")

@@ -18,6 +18,7 @@ import pytest
 
 from podbot.changes import records
 from podbot.cli import gc, main
+from podbot.engine import candidates
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
 from podbot.sandbox import OverlaySandbox
@@ -33,6 +34,20 @@ print(sandbox.layer.id, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
+# A podbot that is killed at the second thing that it moves into the target.
+KILLED_APPLY = """
+import os, signal, sys
+from podbot.changes import journal
+left = [2]
+def step(what):
+    left[0] -= what == "swap"
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+journal.step = step
+from podbot.cli import main
+main(["changes", "apply", sys.argv[1]])
+"""
+
 
 @pytest.fixture(autouse=True)
 def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -42,13 +57,14 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     behind any moment: here there are none.
     """
 
-    def connect(_: object) -> None:
+    def connect(*_: object) -> None:
         raise ContainerError("none here", kind=Kind.NO_ENGINE)
 
     folder = Path(tempfile.mkdtemp(prefix="podbot-test-", dir="/var/tmp"))
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(folder))
     monkeypatch.setattr(cgroups, "hierarchy", lambda: cgroups.Hierarchy(0, {}))
     monkeypatch.setattr(containers, "connect", connect)
+    monkeypatch.setattr(candidates, "find_podman", lambda _: None)
     yield folder
     deadline = time.monotonic() + 60
     while folder.exists() and time.monotonic() < deadline:
@@ -228,3 +244,86 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit, match="0"):
             main(words)
         assert "podbot gc --dry-run" in capsys.readouterr().out
+
+
+def everything_in(*folders: Path) -> dict[str, tuple[int, int, int]]:
+    """Every file of some folders, with what any change of it would change."""
+    found = {}
+    for folder in folders:
+        for where, *names in os.walk(folder):
+            for name in (".", *names[0], *names[1]):
+                path = os.path.join(where, name)
+                stat = os.lstat(path)
+                found[path] = (stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
+    return found
+
+
+def test_a_dry_run_changes_nothing_and_starts_no_engine(
+    target: Path,
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()  # the real search for an engine, which finds only what is made here
+    monkeypatch.setenv(layers.ROOT_VARIABLE, str(root))
+    home, tools, state = tmp_path / "home", tmp_path / "tools", tmp_path / "state"
+    for folder in (home, tools, state):
+        folder.mkdir()
+    podman = tools / "podman"
+    podman.write_text('#!/bin/sh\nmkdir -p "$HOME/.local/share/containers"\nexit 1\n')
+    podman.chmod(0o755)
+    for name in ("PODBOT_ENGINE_SOCKET", "CONTAINER_HOST", "DOCKER_HOST", "CONTAINER_CONNECTION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(candidates, "searched", lambda _: iter(()))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PODBOT_STATE", str(state))
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    killed_sandbox(target)
+    killed_sandbox(target, "new.txt")
+    before = everything_in(home, state, root, target)
+
+    assert main(["gc", "--dry-run"]) == 0
+
+    assert everything_in(home, state, root, target) == before
+    out = capsys.readouterr().out
+    assert "not looked at: containers: no service of Podman runs" in out
+    assert "would remove: 1, kept for their changes: 1" in out
+
+
+def test_a_dry_run_says_what_was_cut_short_and_leaves_it_so(
+    target: Path, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as state:
+        monkeypatch.setenv("PODBOT_STATE", state)
+        (target / "one").write_text("1")
+        (target / "two").write_text("2")
+        id = killed_sandbox(target, "one", "two")
+        killed = subprocess.run([sys.executable, "-c", KILLED_APPLY, id], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        before = everything_in(Path(state), root, target)
+
+        assert main(["gc", "--dry-run"]) == 0
+
+        assert everything_in(Path(state), root, target) == before
+        out = capsys.readouterr().out
+        assert re.search(rf"would mend +{id}\S+: was cut short", out)
+
+
+def test_what_is_applied_in_part_is_not_named_as_one_to_apply(
+    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as state:
+        monkeypatch.setenv("PODBOT_STATE", state)
+        monkeypatch.chdir(target)
+        id = killed_sandbox(target, "one", "two")
+        assert main(["changes", "apply", id, "one"]) == 0
+        capsys.readouterr()
+
+        assert main(["gc"]) == 0
+
+        assert "next:" not in capsys.readouterr().out
+        assert main(["changes", "undo", id]) == 0
+        assert main(["gc"]) == 0
+        word = id.rpartition("-")[2][:6]
+        assert f"next: podbot changes show {word}; then" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -208,3 +209,19 @@ def test_soaking_ends_at_the_first_red_run_with_its_seed_and_without_its_load(
     assert "FAILED test_of_chance" in lines
     assert lines[-1] == f"again, as us, quiet: PODBOT_SEED={used[2]} make test"
     assert not at_work_in(tmp_path)
+
+
+def test_every_silenced_warning_says_why() -> None:
+    silent = re.compile(r"# (noqa\b(?!: [A-Z0-9, ]+ - \S)|type: ignore\b(?!\[[a-z, -]+\] +# ?\S))")
+    found = []
+    for path in sorted(TESTS.parent.rglob("*.py")):
+        place = path.relative_to(TESTS.parent)
+        if place.parts[0].startswith("."):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            # The tests hand wrong types on purpose, where what follows says what becomes of them.
+            if place.parts[0] == "tests" and "type: ignore[" in line:
+                continue
+            if silent.search(line):
+                found.append(f"{place}:{number}")
+    assert found == []

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runs import ran, workplace
 
-from podbot.cli import main
+from podbot.changes import records
+from podbot.cli import look, main, overview
 
 Captured = pytest.CaptureFixture[str]
 HOOK = "mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit"
@@ -130,3 +131,70 @@ def test_a_missing_folder_is_not_a_want_of_space(project: Path, capsys: Captured
     ran(project, "echo 2 > a", "mine")
     told = said(capsys, "save", "mine", "missing/work.tar", code=2)
     assert "remedy: name a file elsewhere\n" in told
+
+
+def test_what_was_skipped_is_told_with_a_way_to_take_it(project: Path, capsys: Captured) -> None:
+    ran(project, "echo 2 > numbers; echo 2 > 'b c'", "mine")
+    (project / "numbers").write_text("host\n")
+    told = said(capsys, "apply", "mine", "--on-conflict", "skip")
+    assert "to decide on that: podbot changes pick mine numbers\n" in told
+    told = said(capsys, "apply", "mine", "numbers", "--on-conflict", "skip", code=1)
+    assert told.startswith("nothing was applied\n")
+    assert "podbot changes pick mine numbers\n" in told
+
+
+def test_an_undo_that_skipped_is_not_answered_with_one_that_is_refused(
+    project: Path, capsys: Captured
+) -> None:
+    ran(project, "echo 2 > numbers", "mine")
+    said(capsys, "apply", "mine")
+    (project / "numbers").write_text("host\n")
+    told = said(capsys, "undo", "mine", "--on-conflict", "skip", code=1)
+    assert told.startswith("nothing was undone\n")
+    way = "podbot changes undo mine --on-conflict overwrite"
+    assert f"1 path still applied: {way} (puts" in told
+    assert "undone: 1 path" in said(capsys, *way.split()[2:])
+
+
+def test_a_mistyped_path_is_told_with_the_nearest_one(project: Path, capsys: Captured) -> None:
+    ran(project, "echo 2 > numbers; echo 2 > src/app.py", "mine")
+    assert "matches 'numbrs'; did you mean 'numbers'?\n" in said(
+        capsys, "diff", "mine", "numbrs", code=2
+    )
+    assert "matches 'zzz'\n" in said(capsys, "apply", "mine", "zzz", code=2)
+    said(capsys, "apply", "mine")
+    told = said(capsys, "undo", "mine", "src/ap.py", code=2)
+    assert "matches 'src/ap.py'; did you mean 'src/app.py'?\n" in told
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_command_to_type_stays_on_one_row_if_it_fits(width: int) -> None:
+    commands = ["podbot changes pick d32572", "podbot changes undo 'b c' a"]
+    line = f"  remedy: decide on each of them: {commands[0]}; or else, `{commands[1]}` (or not)"
+    rows = look.wrapped(line, width)
+    assert all(look.cells(row) <= width for row in rows)
+    assert all(any(command in row for row in rows) for command in commands)
+    long = "see: podbot changes apply d32572 --allow-flagged " + "a/very/long/path" * 8
+    assert all(look.cells(row) <= width for row in look.wrapped(long, width))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_link_shows_all_of_where_it_leads(width: int, project: Path) -> None:
+    to = "/srv/" + "/".join(f"folder{number}" for number in range(12))
+    entry = records.find(ran(project, f"ln -s {to} link"))
+    found = overview.overview_of(entry, overview.changes_of(entry))
+    rows = [*overview.change_lines(found, look.Look(width=width))]
+    assert all(look.cells(row) <= width for row in rows)
+    assert f"link→{to}" in "".join(row.strip() for row in rows).replace(" ", "")
+
+
+def test_a_name_that_is_to_be_typed_is_the_last_to_be_cut() -> None:
+    columns = (
+        look.Column("RUN", gives_way=True, is_typed=True),
+        look.Column("TARGET", gives_way=True, keeps_end=True),
+        look.Column("COMMAND", gives_way=True),
+    )
+    row = ("a-long-name-of-a-run", "/home/someone/project", "make something of it all")
+    shown = look.table(columns, [row], look.Look(width=50))[1]
+    assert shown.startswith("a-long-name-of-a-run  ")
+    assert look.cells(shown) <= 50

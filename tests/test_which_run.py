@@ -241,3 +241,69 @@ def test_the_current_folder_may_be_gone(
     os.rmdir(project.parent / "gone")
     assert short(id) in told(capsys, "list")
     assert f"run      {id}" in told(capsys, "show", "last")
+
+
+def test_a_path_in_the_place_of_a_run_never_means_one_by_chance(
+    project: Path, capsys: Captured
+) -> None:
+    id = ran(project, "echo 2 > numbers")
+    start = id.rpartition("-")[2][0]
+    assert "applied 1 change" in told(capsys, "apply", id)
+    assert f"run      {id}" in told(capsys, "show", start), "the beginning of an id, and no path"
+    (project / start).write_text("a file of that name\n")
+
+    for verb in ("undo", "diff", "apply", "pick"):
+        shown = told(capsys, verb, start, "x", code=2)
+        assert f"{start} is a path, and the run whose changes are meant comes before it" in shown
+        assert f"remedy: podbot changes {verb} last {start} x; or name another run" in shown
+    assert (project / "numbers").read_text() == "2\n"
+    assert "undone: 1 path" in told(capsys, "undo", short(id)), "what podbot itself calls it"
+
+
+def test_a_path_that_is_only_in_the_run_counts_too(
+    project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "a").mkdir()
+    (project / "a" / "b").write_text("1\n")
+    ran(project, "rm -r a; mkdir -p src/c; echo 1 > src/c/d")
+    for word in ("a", "src", "src/app.py", "*.py"):
+        assert "comes before it" in told(capsys, "diff", word, code=2)
+    assert "podbot changes undo last a --on-conflict skip" in told(
+        capsys, "undo", "a", "--on-conflict", "skip", code=2
+    )
+    monkeypatch.chdir(project / "src")
+    assert "podbot changes diff last c" in told(capsys, "diff", "c", code=2)
+    assert "there is no run 'e'" in told(capsys, "diff", "e", code=2)
+    shown = told(capsys, "save", "work.tar", "src", code=2)
+    assert "remedy: podbot changes save last work.tar src; or" in shown
+
+
+def test_a_mistyped_run_is_told_with_the_nearest_one(project: Path, capsys: Captured) -> None:
+    ran(project, "echo 1 > one", name="nightly")
+    assert "no run 'nigthly'; did you mean 'nightly'?" in told(capsys, "show", "nigthly", code=2)
+    assert "no run 'lst'; did you mean 'last'?" in told(capsys, "show", "lst", code=2)
+    assert "there is no run 'zzzz'\n" in told(capsys, "show", "zzzz", code=2)
+
+
+def test_a_run_may_be_continued_and_named_at_once(project: Path, capsys: Captured) -> None:
+    id = ran(project, "echo 1 > one", name="first")
+    command = ["run", "--keep", "--in", "first", "--name", "second", "--", "sh", "-c", "echo > two"]
+    assert main(command) == 0
+    assert "kept as second; go on with:\n  podbot changes show second" in capsys.readouterr().err
+    assert f"run      {id} (second)" in told(capsys, "show", "second")
+    assert "there is no run 'first'" in told(capsys, "show", "first", code=2)
+    assert "a/one" in told(capsys, "diff", "second") and "a/two" in told(capsys, "diff", "second")
+
+
+def test_a_name_stands_for_the_id_in_every_message(project: Path, capsys: Captured) -> None:
+    id = ran(project, "echo 2 > numbers; echo 1 > one", name="my run")
+    other = ran(project, "echo 3 > numbers", name="other")
+    (project / "numbers").write_text("host\n")
+    said = told(capsys, "apply", "my run", code=2)
+    said += told(capsys, "apply", "my run", "--on-conflict", "overwrite")
+    (project / "one").write_text("host\n")
+    said += told(capsys, "undo", "my run", code=2) + told(capsys, "undo", "other", code=2)
+    said += told(capsys, "undo", "my run", "--on-conflict", "skip")
+    said += told(capsys, "save", "my run", "no-format", code=2) + told(capsys, "list")
+    said += told(capsys, "discard", "-y", "my run") + told(capsys, "list")
+    assert id not in said and other not in said

@@ -5,6 +5,7 @@
     outcome = run(RunRequest(("make", "test"), targets=("~/project",)))
     print(outcome.exit_status, outcome.layer)
 
+What a run changed is the business of `podbot.changes`; `discard_changes` throws it away.
 Containers (`ps`, `stop`, `exec`, `sweep`) and images (`build_image`, `images`) have their calls
 here too; what they need is loaded when they are first used.
 
@@ -34,6 +35,7 @@ from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
 
 if TYPE_CHECKING:
+    from podbot.changes.by_name import discard_changes
     from podbot.engine.building import BuiltImage, ImageRequest
     from podbot.engine.engine import Engine
     from podbot.launch.containers import (
@@ -63,6 +65,7 @@ __all__ = [
     "Streams",
     "Swept",
     "build_image",
+    "discard_changes",
     "exec",
     "images",
     "ps",
@@ -75,6 +78,7 @@ __all__ = [
 
 # A run needs no engine: these are loaded when someone asks for them.
 _LATER = {
+    "podbot.changes.by_name": "discard_changes",
     "podbot.engine.building": "BuiltImage ImageRequest",
     "podbot.launch.containers": "ContainerInfo ExecRequest Failure Stopped Swept exec ps stop "
     "stop_all stop_each sweep",

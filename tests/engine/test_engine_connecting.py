@@ -209,7 +209,7 @@ def test_plain_tcp_over_a_network_needs_a_yes() -> None:
         connect(place, ConnectOptions(environment={"PODBOT_ENGINE_PLAIN_TCP": word})).close()
     for word in ("no", "0", ""):
         refused = ConnectOptions(environment={"PODBOT_ENGINE_PLAIN_TCP": word})
-        assert kind_of(lambda: connect(place, refused)) is Kind.PLAIN_TCP_REFUSED  # noqa: B023
+        assert kind_of(lambda: connect(place, refused)) is Kind.PLAIN_TCP_REFUSED  # noqa: B023 - called in this round of the loop
 
 
 def test_a_yes_that_is_neither_yes_nor_no_is_refused() -> None:

@@ -326,7 +326,7 @@ def test_a_change_of_size_is_passed_on(
     for rows, columns in ((40, 100), (50, 120)):
         set_size(program, rows, columns)
         process.send_signal(signal.SIGWINCH)
-        until(lambda: command.sizes[-1] == f"h={rows}&w={columns}")  # noqa: B023
+        until(lambda: command.sizes[-1] == f"h={rows}&w={columns}")  # noqa: B023 - called in this round
     command.end()
 
     assert process.wait(60) == 5

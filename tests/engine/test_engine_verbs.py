@@ -885,4 +885,4 @@ def test_every_public_name_can_be_loaded() -> None:
     for name in public.__all__:
         assert getattr(public, name) is not None
     with pytest.raises(AttributeError, match="nonesuch"):
-        public.nonesuch  # noqa: B018
+        public.nonesuch  # noqa: B018 - looking is what is tried

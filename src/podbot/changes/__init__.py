@@ -11,6 +11,9 @@
         print(change.kind, change.path)
     changes.apply_changes(found, only=["src"])
     changes.undo_changes(sandbox.layer.id)
+    changes.discard_changes(sandbox.layer.id)
+
+Whatever takes a run takes its id, the start of one, its name, or ``last``.
 
 Names here are the public API, imported when first used; modules below are not. A verb that is a
 module too (`apply`, `diff`, …) has a second word here.
@@ -18,10 +21,11 @@ module too (`apply`, `diff`, …) has a second word here.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from podbot.changes.applied import Application, applications
+    from podbot.changes.applied import Application
     from podbot.changes.apply import Applied
     from podbot.changes.apply import apply as apply_changes
     from podbot.changes.archive import load, save
+    from podbot.changes.by_name import applications, discard_changes, undo_changes
     from podbot.changes.capture import read
     from podbot.changes.diff import FileDiff, for_people
     from podbot.changes.diff import diff as diff_of
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     from podbot.changes.select import select as select_changes
     from podbot.changes.three_way import Choice, Overlap
     from podbot.changes.undo import Undone
-    from podbot.changes.undo import undo as undo_changes
 
 # Where each public name lives: its module, and its name there if that is another.
 _EXPORTS = {
@@ -61,12 +64,13 @@ _EXPORTS = {
     "Record": "records",
     "State": "model",
     "Undone": "undo",
-    "applications": "applied",
+    "applications": "by_name",
     "apply_changes": "apply.apply",
     "as_patch": "patch.patch",
     "conflicts": "drift",
     "decide_overlaps": "merging.decided",
     "diff_of": "diff.diff",
+    "discard_changes": "by_name",
     "entries": "records",
     "find": "records",
     "flags": "risk",
@@ -77,7 +81,7 @@ _EXPORTS = {
     "recover": "recovery",
     "save": "archive",
     "select_changes": "select.select",
-    "undo_changes": "undo.undo",
+    "undo_changes": "by_name",
 }
 
 __all__ = [
@@ -106,6 +110,7 @@ __all__ = [
     "conflicts",
     "decide_overlaps",
     "diff_of",
+    "discard_changes",
     "entries",
     "find",
     "flags",

@@ -90,9 +90,13 @@ class Fold:
         return reason in (COMMAND_FOLDER, PYTHON_START)
 
 
-def folds(changes: ChangeSet) -> tuple[Fold, ...]:
-    """The folders to show as one line, outermost only, in the order of the changes."""
-    search = _Search(changes)
+def folds(changes: ChangeSet, whole: ChangeSet | None = None) -> tuple[Fold, ...]:
+    """The folders to show as one line, outermost only, in the order of the changes.
+
+    Where some changes were chosen, ``whole`` are all of them: the marker of a folder, and the list
+    of a package, count whether or not they were chosen.
+    """
+    search = _Search(changes if whole is None else whole)
     found: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
         root = search.root(change)

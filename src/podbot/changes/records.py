@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -411,12 +412,12 @@ def find(word: str, here: str | None = None) -> Entry:
     exact = [entry for entry in found if word in (entry.id, entry.name)]
     candidates = exact or [entry for entry in found if word and _starts(entry.id, word)]
     if not candidates:
-        raise _unknown(word)
+        raise _unknown(word, found)
     if len(candidates) > 1:
         raise ChangesError(
             f"{word!r} may mean {_several(candidates)}",
             kind=Kind.AMBIGUOUS_ID,
-            remedy="give more of the id",
+            remedy="give more of the id, or one of these",
         )
     return candidates[0]
 
@@ -451,16 +452,19 @@ def _starts(id: str, word: str) -> bool:
 
 
 def _several(found: list[Entry]) -> str:
-    names = [entry.id + (f" ({entry.name})" if entry.name else "") for entry in found]
+    names = [entry.called for entry in found]
     more = len(names) - MAX_CANDIDATES
     if more > 0:
         names[MAX_CANDIDATES:] = [f"{more} more"]
     return ", ".join(names[:-1]) + f" or {names[-1]}"
 
 
-def _unknown(word: str) -> ChangesError:
+def _unknown(word: str, found: Sequence[Entry] = ()) -> ChangesError:
+    from podbot.nearest import nearest  # large, and only for an error
+
+    near = nearest(word, (LAST, *(entry.called for entry in found)))
     return ChangesError(
-        f"there is no run {word!r}",
+        f"there is no run {word!r}" + (f"; did you mean {near!r}?" if near else ""),
         kind=Kind.UNKNOWN_ID,
         remedy="`podbot changes list --all` names those there are; `last` is the latest here",
     )

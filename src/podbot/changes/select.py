@@ -17,6 +17,8 @@ from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
 
 ANY_DEPTH = "**"
+MOST_COMPARED = 2000
+"""Names among which the one is looked for that was perhaps meant: it takes time."""
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -39,7 +41,9 @@ def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
                 missed.pop(pattern.text, None)
     if missed:
         raise ChangesError(
-            "no change matches " + ", ".join(f"{text!r}" for text in missed),
+            "no change matches "
+            + ", ".join(f"{text!r}" for text in missed)
+            + _near(missed, _names(changes)),
             kind=Kind.NOTHING_SELECTED,
             remedy="name a path relative to the target, an absolute path, or a glob such as"
             " 'src/**/*.py' (quoted, so that the shell leaves it alone)",
@@ -50,6 +54,17 @@ def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
         changes=tuple(each for each in changes if (each.target, each.path) in chosen),
         folder_times=_complete_folders(changes, chosen, wanted),
     )
+
+
+def _near(missed: Collection[str], names: Collection[str]) -> str:
+    """The names that were perhaps meant, as the end of a sentence."""
+    known = [name for name in names if not name.startswith("/")]
+    if len(known) > MOST_COMPARED:
+        return ""
+    from podbot.nearest import nearest  # large, and only for an error
+
+    near = dict.fromkeys(filter(None, (nearest(text, known) for text in missed)))
+    return f"; did you mean {', '.join(f'{name!r}' for name in near)}?" if near else ""
 
 
 def places_named(
@@ -68,7 +83,9 @@ def places_named(
     missed = [text for text, found in chosen.items() if not found]
     if missed:
         raise ChangesError(
-            "nothing that was applied matches " + ", ".join(f"{text!r}" for text in missed),
+            "nothing that was applied matches "
+            + ", ".join(f"{text!r}" for text in missed)
+            + _near(missed, names),
             kind=Kind.NOTHING_SELECTED,
             remedy="name a path relative to the target, an absolute path, or a glob",
         )

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
+    from podbot.errors import PodbotError
+
     class Command(Protocol):
         """What the module of a command offers."""
 
@@ -50,6 +52,9 @@ READING = (*QUICK, "changes", "completion")
 
 LEAVING = (*QUICK, "changes")
 """Commands whose end counts, too."""
+
+PLAIN_SPOKEN = ("exec", "mcp", "completion")
+"""Commands without ``--json``: it is a mistake, or a word of the command they run."""
 
 LISTENING = (*QUICK, "mcp")
 """Commands that deal with the signals that tell us to end by themselves."""
@@ -98,6 +103,10 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         return 0
     if sys.stdout is None and not (words and words[0] in QUICK):
         return _cannot_tell(words, "standard output is closed")
+    if sys.stderr is None:  # closed: what would be said there is said to nobody
+        import os
+
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it lasts as long as we do
     try:
         if argv is None:
             _see_children_end()
@@ -206,7 +215,7 @@ def _dispatch(words: list[str]) -> int:
             return code
     import argparse
 
-    from podbot.cli.usage import Parser
+    from podbot.cli.usage import Misread, Parser
 
     parser = Parser(
         prog="podbot",
@@ -228,12 +237,40 @@ def _dispatch(words: list[str]) -> int:
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(FAILED)
-    arguments = parser.parse_args(words)
-    assert command is not None  # noqa: S101 - argparse has refused any other word
-    from podbot.errors import PodbotError
+    from podbot.errors import ConfigError, PodbotError
 
     try:
+        arguments = parser.parse_args(words)
+        assert command is not None  # noqa: S101 - argparse has refused any other word
         return command.run(arguments)
+    except Misread as wrong:
+        remedy = f"{wrong.prog} --help says what there is"
+        if not _told_as_data(words, ConfigError(wrong.message, remedy=remedy)):
+            from podbot.cli.talk import warn
+
+            warn(wrong.told)
+        raise
     except PodbotError as error:
-        print(f"podbot {arguments.command}: {error}", file=sys.stderr)
+        _told_as_data(words, error)
+        from podbot.cli import look
+        from podbot.cli.talk import warn
+
+        warn(f"podbot {wanted}: {look.message(str(error))}")
         return FAILED
+
+
+def _told_as_data(words: list[str], error: "PodbotError") -> bool:
+    """Tell programs of an error, if that is who asked; whether people need not be told too."""
+    import json
+
+    own = words[: words.index("--")] if "--" in words else words
+    if "--json" not in own or words[0] in PLAIN_SPOKEN:
+        return False
+    from podbot.cli import as_data
+
+    told = as_data.failure(error)
+    if words[0] in QUICK:
+        print(json.dumps({"id": None, "outcome": "failed", **told}), file=sys.stderr)
+        return True
+    print(json.dumps(told, indent=2), flush=True)
+    return False

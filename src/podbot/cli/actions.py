@@ -116,9 +116,14 @@ def told_applied(entry: Entry, applied: Applied) -> list[str]:
     """What was applied, for a person."""
     if not (applied.changed or applied.skipped):
         return ["nothing is left to apply"]
-    lines = [f"applied {look.count(len(applied.changed), 'change')}"]
+    number = look.count(len(applied.changed), "change")
+    lines = [f"applied {number}" if applied.changed else "nothing was applied"]
     for change, reason in applied.skipped:
         lines.append(f"  not {look.name(change.where)}: {look.text(reason)}")
+    if applied.skipped:
+        paths = _to_paste(entry, [change.where for change, _ in applied.skipped])
+        what = "that" if len(applied.skipped) == 1 else "those"
+        lines.append(f"to decide on {what}: {remedies.command('pick', entry.called, paths)}")
     if applied.changed:
         word, left = look.called(entry.called), _left(entry)
         if left:
@@ -197,11 +202,16 @@ def undo(
 
 def told_undone(entry: Entry, undone: Undone, paths: Sequence[str] = ()) -> list[str]:
     """What was undone, for a person who may have asked for some paths only."""
-    lines = [f"undone: {look.count(len(undone.restored), 'path')} as before"]
+    number = look.count(len(undone.restored), "path")
+    lines = [f"undone: {number} as before" if undone.restored else "nothing was undone"]
     lines += [f"  not {look.name(where)}: {look.text(reason)}" for where, reason in undone.skipped]
     for where, file in undone.kept:
         lines.append(f"  {look.name(where)}: what you had there is now {look.name(file)}")
     rest = remedies.command("undo", entry.called)
+    if undone.skipped:  # without more it would be refused
+        over = ("--on-conflict", "overwrite")
+        rest = remedies.command("undo", entry.called, options=over)
+        rest += " (puts what you have there now aside)"
     if undone.left > undone.left_earlier:
         lines.append(f"{_still(undone.left - undone.left_earlier)}: {rest}")
     if undone.left_earlier:
@@ -216,10 +226,16 @@ def _again(entry: Entry, undone: Undone, paths: Sequence[str]) -> str:
     if not paths and _left(entry) > len(undone.restored):
         if len(undone.restored) > MOST_PATHS:
             return f"to apply some of it again: {remedies.command('pick', entry.called)}"
-        paths = sorted(undone.restored)
-        if len(entry.targets) == 1:
-            paths = [os.path.relpath(path, entry.targets[0]) for path in paths]
+        paths = _to_paste(entry, sorted(undone.restored))
     return f"to apply it again: {remedies.command('apply', entry.called, paths)}"
+
+
+def _to_paste(entry: Entry, paths: Sequence[str]) -> list[str]:
+    """Absolute paths as one would type them, none if they are too many."""
+    if len(paths) > MOST_PATHS:
+        return []
+    short = len(entry.targets) == 1
+    return [os.path.relpath(path, entry.targets[0]) if short else path for path in paths]
 
 
 def _still(count: int) -> str:

@@ -350,7 +350,7 @@ def _function(name: str) -> Callable[[Given], int]:
 def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
     """Errors are told here, as they may quote names from inside."""
     from podbot.cli import look
-    from podbot.cli.talk import talk_on
+    from podbot.cli.talk import warn
 
     look.never_fail(sys.stdout)
     look.never_fail(sys.stderr)
@@ -365,12 +365,19 @@ def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
         if error.filename is None:  # of a stream, most often ours: `main` tells
             raise
         failed = _of_the_system(error)
+    from podbot.cli.remedies import with_names
+
+    failed = ChangesError(
+        with_names(failed.message),
+        kind=failed.kind,
+        remedy=None if failed.remedy is None else with_names(failed.remedy),
+    )
     if arguments.json:
         from podbot.cli import as_data
 
         as_data.show(as_data.failure(failed))
         sys.stdout.flush()
-    talk_on(sys.stderr).say(f"podbot changes {name}: {look.message(str(failed))}")
+    warn(f"podbot changes {name}: {look.message(str(failed))}")
     return FAILED
 
 
@@ -381,9 +388,11 @@ def _heal() -> None:
     if not places.unfinished():
         return
     from podbot.cli import actions, look
+    from podbot.cli.remedies import with_names
+    from podbot.cli.talk import warn
 
     for line in actions.heal():
-        print(f"podbot: {look.message(line)}", file=sys.stderr)
+        warn(f"podbot: {look.message(with_names(line))}")
 
 
 def _of_the_system(error: OSError) -> PodbotError:

@@ -13,16 +13,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes.select import named
-from podbot.cli import look, overview
+from podbot.cli import look, overview, remedies
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 
 if TYPE_CHECKING:
+    from podbot.changes.folding import Fold
     from podbot.changes.model import Change, ChangeSet
     from podbot.changes.risk import Flag
+    from podbot.cli.remedies import Given
 
 ALL = "all"
 MOST_TOLD = 20
+MOST_NAMED = 3
+"""More than these are too many to be named in a command to paste."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,19 @@ class Consent:
         ]
 
 
-def consent(changes: ChangeSet, words: Sequence[str]) -> Consent:
-    """What is agreed to by paths, folders, globs or ``all``.
+def consent(changes: ChangeSet, whole: ChangeSet, run: str, given: Given) -> Consent:
+    """What is agreed to by paths, folders, globs or ``all``, which are ``given`` for a run.
+
+    ``changes`` are those that would be applied, of the ``whole``.
 
     Raises `ChangesError`: ``nothing_selected`` for a word that means nothing that runs by itself,
     ``flagged`` for what a folder of packages does not answer for.
     """
+    words = given.allow_flagged
     if not words:
         return Consent()
     from podbot.changes import risk
+    from podbot.changes.folding import folds
     from podbot.changes.risk_rules import Level
 
     flags: dict[str, list[Flag]] = {}
@@ -67,28 +75,38 @@ def consent(changes: ChangeSet, words: Sequence[str]) -> Consent:
     flagged = tuple(change for change in changes if change.where in flags)
     if ALL in words:
         return Consent(flagged, flagged)
-    itself, within = _meant(changes, flagged, words)
+    itself, within = _meant(changes, flagged, run, given)
     unnamed = [change for change in within if change.where not in itself]
-    strange = _strangers(changes, unnamed, flags)
+    strange = _strangers(folds(changes, whole), unnamed, flags)
     if strange:
         raise ChangesError(
             "a folder of packages does not answer for what else runs by itself in it:\n"
             + "\n".join(f"  {overview.called(f.change, changes)}: {f.reason}" for f in strange),
             kind=Kind.FLAGGED,
-            remedy="look at it, then name it itself: --allow-flagged PATH",
+            remedy=f"look at it: {_looking(changes, run, strange)}\n"
+            f"          then name it itself: {remedies.allowing(run, given)}",
         )
     agreed = itself | {change.where for change in unnamed}
     return Consent(tuple(each for each in flagged if each.where in agreed), tuple(unnamed))
 
 
+def _looking(changes: ChangeSet, run: str, flags: Sequence[Flag]) -> str:
+    """The command that shows what is flagged."""
+    several = len(changes.targets) > 1
+    paths = dict.fromkeys(each.change.where if several else each.change.path for each in flags)
+    if len(paths) > MOST_NAMED or any(glob.escape(path) != path for path in paths):
+        return remedies.command("show", run)
+    return remedies.command("diff", run, [*paths])
+
+
 def _meant(
-    changes: ChangeSet, flagged: Sequence[Change], words: Sequence[str]
+    changes: ChangeSet, flagged: Sequence[Change], run: str, given: Given
 ) -> tuple[set[str], list[Change]]:
     """What is named itself, and what by a folder or a glob."""
     runs = {change.where for change in flagged}
     itself: set[str] = set()
     within: dict[str, Change] = {}
-    for word in words:
+    for word in given.allow_flagged:
         path = _from_here(changes, word)
         plain = os.path.normpath(path)
         found = [change for change in named(changes, path) if change.where in runs]
@@ -97,7 +115,8 @@ def _meant(
                 f"--allow-flagged {word}: nothing of that name is among what would be applied"
                 " and runs by itself",
                 kind=Kind.NOTHING_SELECTED,
-                remedy="name what `podbot changes show` lists there, a folder of it, or a glob",
+                remedy=f"name what {remedies.command('show', run)} lists there, a folder of it,"
+                " or a glob",
             )
         for change in found:
             if plain in (change.path, change.where):
@@ -115,12 +134,10 @@ def _from_here(changes: ChangeSet, word: str) -> str:
 
 
 def _strangers(
-    changes: ChangeSet, unnamed: Sequence[Change], flags: dict[str, list[Flag]]
+    found: Sequence[Fold], unnamed: Sequence[Change], flags: dict[str, list[Flag]]
 ) -> list[Flag]:
     """Flags in folders of packages that no package explains."""
-    from podbot.changes.folding import folds
-
-    folded = {change.where: fold for fold in folds(changes) for change in fold.changes}
+    folded = {change.where: fold for fold in found for change in fold.changes}
     return [
         flag
         for change in unnamed

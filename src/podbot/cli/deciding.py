@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from podbot.changes import records
 from podbot.changes.apply import Applied
 from podbot.changes.records import Entry
-from podbot.cli import actions, as_data, care, consent, look, overview, picking
+from podbot.cli import actions, as_data, care, consent, look, overview, picking, remedies
 from podbot.cli.looking import (
     selected,
     tell_how_to_decide,
@@ -21,22 +21,26 @@ from podbot.cli.looking import (
     tell_undecided,
 )
 from podbot.cli.remedies import Given
-from podbot.cli.talk import talk_on, tell
+from podbot.cli.talk import talk_on, tell, warn
+from podbot.cli.which import run_of
+from podbot.config import places
 
 DONE, NO = 0, 1
 
 
 def apply(arguments: argparse.Namespace) -> int:
     """`podbot changes apply`."""
-    entry, changes = selected(arguments)
-    agreed = consent.consent(changes, arguments.allow_flagged)
-    applied = actions.apply(
-        entry,
-        changes,
-        allow_flagged=agreed.paths,
-        on_conflict=arguments.on_conflict,
-        given=Given(tuple(arguments.paths), tuple(arguments.allow_flagged), arguments.on_conflict),
-    )
+    entry, changes, whole = selected(arguments)
+    given = Given.of(arguments)
+    agreed = consent.consent(changes, whole, entry.called, given)
+    with _telling_interrupts(entry, "applied"):
+        applied = actions.apply(
+            entry,
+            changes,
+            allow_flagged=agreed.paths,
+            on_conflict=arguments.on_conflict,
+            given=given,
+        )
     if not arguments.json:
         for line in agreed.told(changes):
             tell(line)
@@ -45,9 +49,9 @@ def apply(arguments: argparse.Namespace) -> int:
 
 def pick(arguments: argparse.Namespace) -> int:
     """`podbot changes pick`."""
-    entry, changes = selected(arguments)
+    entry, changes, whole = selected(arguments)
     actions.refuse_live(entry, "applied")
-    found = overview.overview_of(entry, changes)
+    found = overview.overview_of(entry, changes, whole)
     talk = talk_on(sys.stderr if arguments.json else sys.stdout)
     talk.forget_typed()
     try:
@@ -62,7 +66,8 @@ def pick(arguments: argparse.Namespace) -> int:
         return NO
     for remark in picked.remarks:
         talk.say(remark)
-    applied = actions.apply_picked(entry, picked)
+    with _telling_interrupts(entry, "applied"):
+        applied = actions.apply_picked(entry, picked)
     return _told(entry, applied, sorted(picked.consented), arguments.json)
 
 
@@ -77,8 +82,9 @@ def _told(entry: Entry, applied: Applied, allowed: list[str], json: bool) -> int
 
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
-    entry = records.find(arguments.id, records.here())
-    undone = actions.undo(entry, arguments.paths, arguments.on_conflict)
+    entry = run_of(arguments)
+    with _telling_interrupts(entry, "undone"):
+        undone = actions.undo(entry, arguments.paths, arguments.on_conflict)
     _tell_healed(undone.recovered)
     if arguments.json:
         as_data.show({"id": entry.id, **as_data.undone(undone)})
@@ -89,7 +95,7 @@ def undo(arguments: argparse.Namespace) -> int:
 
 def save(arguments: argparse.Namespace) -> int:
     """`podbot changes save`."""
-    entry, changes = selected(arguments)
+    entry, changes, _ = selected(arguments)
     tell_live(entry)
     saved = actions.save(changes, arguments.file)
     if arguments.json:
@@ -123,6 +129,35 @@ def load(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+@contextmanager
+def _telling_interrupts(entry: Entry, done: str) -> Iterator[None]:
+    """After Ctrl-C put right what is half done, and say what was done in the end: all or nothing.
+
+    A second Ctrl-C leaves that to the next command.
+    """
+    before = _state(entry)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if places.unfinished():
+            warn("podbot: interrupted; putting right what is half done …")
+            actions.heal()
+        if places.unfinished():
+            told = "something is half done; the next podbot command puts it right"
+        elif _state(entry) == before:
+            told = f"nothing was {done}"
+        else:
+            told = f"all the same it was {done}"
+        warn(f"podbot: interrupted; {told}")
+        raise
+
+
+def _state(entry: Entry) -> list[tuple[str, bool, int]]:
+    from podbot.changes.applied import applications
+
+    return [(each.id, each.undone, each.paths) for each in applications(entry.id)]
+
+
 def _tell_healed(lines: Iterable[str]) -> None:
     for line in lines:
-        print(f"podbot: {look.message(line)}", file=sys.stderr)
+        warn(f"podbot: {look.message(remedies.with_names(line))}")

@@ -9,7 +9,7 @@ from podbot.changes.hunks import Hunk
 from podbot.changes.model import Change, ChangeSet
 from podbot.changes.text import shown_lines
 from podbot.cli import merges
-from podbot.cli.look import Look, Style
+from podbot.cli.look import Look, Style, wrapped
 from podbot.cli.overview import Overview, folded_line
 
 _STYLES: dict[str, Style] = {"+": "added", "-": "removed", "@": "hunk", "\\": "faint"}
@@ -22,9 +22,8 @@ def diffs_but_folded(found: Overview, look: Look) -> Iterator[str]:
     for fold in found.folds:
         hidden = sum(found.is_folded(change) for change in fold.changes)
         if hidden:
-            yield look.paint(
-                folded_line(fold, found, hidden).strip() + "; --all shows them", "title"
-            )
+            told = f"{folded_line(fold, found, hidden).strip()}; --all shows them"
+            yield from wrapped(look.paint(told, "title"), look.width)
 
 
 def diff_lines(changes: ChangeSet, chosen: Iterable[Change], look: Look) -> Iterator[str]:

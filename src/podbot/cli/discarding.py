@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.cli import actions, as_data, look, overview
-from podbot.cli.talk import talk_on, tell
+from podbot.cli.remedies import with_names
+from podbot.cli.talk import Talk, talk_on, tell
 from podbot.errors import ChangesError, Kind, PodbotError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _discard_one(entry: Entry, arguments: argparse.Namespace) -> int:
     if not (arguments.yes or arguments.json) and look.is_terminal(sys.stdin):
         talk = talk_on(sys.stderr)
         talk.forget_typed()
-        if not talk.is_sure(actions.discard_question(entry, _changes(entry))):
+        if not _says_yes(talk, actions.discard_question(entry, _changes(entry))):
             talk.say(f"{called} is kept")
             return NO
     actions.discard(entry)
@@ -90,7 +91,7 @@ def _discard_many(entries: Sequence[Entry], arguments: argparse.Namespace) -> in
             actions.discard(entry)
             outcomes.append((entry, None))
         except PodbotError as error:
-            outcomes.append((entry, look.message(str(error))))
+            outcomes.append((entry, look.message(with_names(str(error)))))
     if arguments.json:
         as_data.show({"runs": [_as_data(entry, why) for entry, why in outcomes]})
     else:
@@ -112,9 +113,17 @@ def _is_sure(chosen: Sequence[Entry], arguments: argparse.Namespace) -> bool:
     talk.forget_typed()
     lines = [f"  {_described(entry)}" for entry in chosen]
     talk.say("\n".join(look.listed(lines, MOST_LISTED)))
-    return talk.is_sure(
-        f"throw these {len(chosen)} away for good, with the means to undo what was applied?"
-    )
+    what = "this one" if len(chosen) == 1 else f"these {len(chosen)}"
+    return _says_yes(talk, f"throw {what} away for good, with the means to undo what was applied?")
+
+
+def _says_yes(talk: Talk, question: str) -> bool:
+    """Whether it is a yes; Ctrl-C is told as the no that it is."""
+    try:
+        return talk.is_sure(question)
+    except KeyboardInterrupt:
+        talk.say("\nnothing was discarded")
+        raise
 
 
 def _described(entry: Entry) -> str:

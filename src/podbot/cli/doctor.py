@@ -15,6 +15,7 @@ import sys
 from importlib import resources
 from typing import TextIO
 
+from podbot.cli import look
 from podbot.sandbox.probe import Finding, overlay_can_run, probe
 
 ABOUT = """\
@@ -60,21 +61,23 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(report, indent=2))
     else:
-        print(table(findings, colour=_wants_colour(sys.stdout)))
+        look_ = look.look_of(sys.stdout)
+        print(table(findings, colour=_wants_colour(sys.stdout), room=look_.width))
     return 0 if usable else 1
 
 
-def table(findings: tuple[Finding, ...], *, colour: bool = False) -> str:
-    """The findings as aligned lines, each remedy below what it mends."""
+def table(findings: tuple[Finding, ...], *, colour: bool = False, room: int | None = None) -> str:
+    """The findings as aligned lines, each remedy below what it mends; ``room`` is their width."""
     width = max(len(finding.name) for finding in findings)
     lines = []
     for finding in findings:
         state = f"{finding.state:<7}"
         if colour:
             state = f"\x1b[{_COLOURS[finding.state]}m{state}\x1b[0m"
-        lines.append(f"{finding.name:<{width}}  {state}  {finding.detail}")
+        told = [f"{finding.name:<{width}}  {state}  {finding.detail}"]
         if finding.fix is not None:
-            lines.append(f"{'':<{width}}  {'fix':>7}  {finding.fix}")
+            told.append(f"{'':<{width}}  {'fix':>7}  {finding.fix}")
+        lines += [row for line in told for row in look.wrapped(line, room, width + 11)]
     lacking = [f.name for f in findings if f.required and f.state == "missing"]
     lines.append("")
     if lacking:

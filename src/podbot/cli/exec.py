@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from podbot.cli.ps import ENGINE, NAME
 from podbot.cli.run_options import PODBOT_FAILED
+from podbot.cli.usage import Parser
 from podbot.errors import Kind, PodbotError
 
 ABOUT = """\
@@ -38,12 +39,16 @@ WORKDIR = "where it starts (default: /workspace in a sandbox, else what the imag
 STATUSES = {Kind.COMMAND_NOT_FOUND: 127, Kind.COMMAND_NOT_EXECUTABLE: 126}
 """As a shell has it, for a command that was not started."""
 
+USAGE = "podbot exec NAME [options] -- COMMAND..."
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot exec`."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.usage = "podbot exec NAME [options] -- COMMAND..."
+    parser.usage = USAGE
+    if isinstance(parser, Parser):
+        parser.wrong = PODBOT_FAILED  # 2 would look like an exit code of the command
     _add_options(parser)
     parser.add_argument("container", metavar="NAME", help=NAME)
     parser.add_argument("words", nargs="...", metavar="COMMAND", help="what to run")
@@ -90,12 +95,15 @@ def _take_late_options(arguments: argparse.Namespace) -> list[str]:
     if words and words[0].startswith("-") and "--" in words:
         at = words.index("--")
         late, words = words[:at], words[at:]
-        _Late(prog="podbot exec", add_help=False, allow_abbrev=False).read(late, arguments)
+        options = _Late(prog="podbot exec", usage=USAGE, add_help=False, allow_abbrev=False)
+        options.read(late, arguments)
     return words[1:] if words[:1] == ["--"] else words
 
 
-class _Late(argparse.ArgumentParser):
+class _Late(Parser):
     """Reads options where the words of the command could be: whatever is not one is a mistake."""
+
+    wrong = PODBOT_FAILED
 
     def read(self, words: list[str], into: argparse.Namespace) -> None:
         _add_options(self)
@@ -121,6 +129,7 @@ def _environment(words: list[str]) -> dict[str, str]:
 
 def _failed(text: str, status: int = PODBOT_FAILED) -> int:
     from podbot.cli import look
+    from podbot.cli.talk import warn
 
-    print(f"podbot exec: {look.message(text)}", file=sys.stderr)
+    warn(f"podbot exec: {look.message(text)}")
     return status

@@ -12,14 +12,13 @@ import contextlib
 import json
 import os
 import shlex
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from podbot.changes import discarding, records, recovery
 from podbot.cli import look
-from podbot.cli.talk import tell
+from podbot.cli.talk import tell, warn
 from podbot.config import places
 from podbot.sandbox.overlay import cgroups, layers
 from podbot.sandbox.visible import visible
@@ -64,8 +63,8 @@ class Line:
     """One thing the sweep found.
 
     ``targets`` are the folders a layer lies over; ``next`` is what to type about what was kept.
-    Of a layer that was kept: what its run is called, its bytes on disk, and why it is ``worth``
-    discarding, if it is.
+    Of a layer that was kept: what its run is called, its bytes on disk, whether any of it is
+    ``applied``, and why it is ``worth`` discarding, if it is.
     """
 
     fate: Fate
@@ -77,6 +76,7 @@ class Line:
     called: str | None = None
     size: int | None = None
     worth: str | None = None
+    applied: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,25 +92,29 @@ def run(arguments: argparse.Namespace) -> int:
     """Sweep and say what was done; 0 unless something failed."""
     dry_run: bool = arguments.dry_run
     # Containers first: what they were the last to use can then go too.
-    lines, failed = collect_containers(dry_run)
+    lines, failed, not_asked = collect_containers(dry_run)
     # And what was cut short before what is kept is looked at: a look heals too, and tells nobody.
-    mended, unhealed = ([], ()) if dry_run else mend_journals()
+    mended, unhealed = (to_mend(), ()) if dry_run else mend_journals()
     lines, failed = [*lines, *collect(dry_run), *mended], (*failed, *unhealed)
     if arguments.json:
         from podbot.cli.stop import failure_data
 
         problems = [failure_data(each) for each in failed]
         found = [asdict(line) for line in lines]
-        print(json.dumps({"dry_run": dry_run, "found": found, "failed": problems}, indent=2))
+        data = {"dry_run": dry_run, "found": found, "failed": problems, "not_asked": not_asked}
+        print(json.dumps(data, indent=2))
     else:
         tell(table(lines, dry_run))
+        if not_asked is not None:
+            tell(f"not looked at: {not_asked}; podbot gc looks at them")
     for failure in failed:
-        print(f"podbot gc: {visible(str(failure.error))}", file=sys.stderr)
+        warn(f"podbot gc: {visible(str(failure.error))}")
     return FAILED if failed else 0
 
 
-def collect_containers(dry_run: bool) -> tuple[list[Line], tuple[Failure, ...]]:
-    """Sweep containers, their folders and workspaces; also says what could not be done."""
+def collect_containers(dry_run: bool) -> tuple[list[Line], tuple[Failure, ...], str | None]:
+    """Sweep containers, their folders and workspaces; also says what could not be done, and why
+    a dry run did not look at containers, if so."""
     from podbot import api
 
     swept = api.sweep(dry_run)
@@ -123,7 +127,7 @@ def collect_containers(dry_run: bool) -> tuple[list[Line], tuple[Failure, ...]]:
         for path in swept.kept_workspaces
     ]
     lines += [Line("live", "workspace", path) for path in swept.live_workspaces]
-    return lines, swept.failed
+    return lines, swept.failed, swept.not_asked
 
 
 def collect(dry_run: bool) -> list[Line]:
@@ -144,38 +148,43 @@ def collect(dry_run: bool) -> list[Line]:
         "live": swept.live,
     }
     lines = []
+    may_look = not (dry_run and places.unfinished())  # else a look would heal
     for fate, names in fates.items():
         for name in names:
             layer = known.get(name)
             targets = layer.targets if layer else ()
             age = max(0.0, time.time() - layer.created) if layer else None
             line = Line(fate, "layer", str(root / name), targets, age)
-            lines.append(_kept(line, runs[name]) if fate == "kept" and name in runs else line)
+            lines.append(
+                _kept(line, runs[name], may_look) if fate == "kept" and name in runs else line
+            )
     lines += [Line("removed", "control group", path) for path in cgroups.sweep(dry_run)]
     return lines
 
 
-def _kept(line: Line, run: Entry) -> Line:
-    """The same with what helps to decide whether to keep it longer."""
+def _kept(line: Line, run: Entry, may_look: bool) -> Line:
+    """The same with what helps to decide whether to keep it longer; its changes may be looked at
+    for that, or not."""
+    from podbot.changes.applied import applications
+
+    applied = any(not each.undone for each in applications(run.id))
     return replace(
         line,
         next=f"podbot changes show {shlex.quote(run.called)}",
         called=run.called,
         size=_size(line.path),
-        worth=_worth(run),
+        worth=_worth(run, applied, may_look),
+        applied=applied,
     )
 
 
-def _worth(run: Entry) -> str | None:
+def _worth(run: Entry, applied: bool, may_look: bool) -> str | None:
     """Why nobody will miss the changes of a run."""
-    from podbot.changes import undo
     from podbot.changes.capture import read
 
     try:
-        if run.layer is not None and not read(run.layer):
-            if any(not each.undone for each in undo.applications(run.id)):
-                return "all of it is applied"
-            return "nothing in it differs from what is there"
+        if may_look and run.layer is not None and not read(run.layer):
+            return "all of it is applied" if applied else "nothing in it differs from what is there"
     except Exception:  # whatever is in it: then only its age counts
         return "it cannot be read"
     return "it is old" if time.time() - run.started > OLD else None
@@ -189,6 +198,12 @@ def _size(path: str) -> int:
             with contextlib.suppress(OSError):
                 found += os.lstat(f"{folder}/{name}").st_blocks * 512
     return found
+
+
+def to_mend() -> list[Line]:
+    """What would be put right. Whether someone is at work on it is not tried out."""
+    note = "was cut short, unless a podbot is at work on it just now"
+    return [Line("mended", "journal", f"{id}: {note}") for id in places.unfinished()]
 
 
 def mend_journals() -> tuple[list[Line], tuple[Failure, ...]]:
@@ -210,7 +225,7 @@ def table(lines: list[Line], dry_run: bool) -> str:
         "removed": "would remove" if dry_run else "removed",
         "kept": "kept",
         "live": "in use",
-        "mended": "mended",
+        "mended": "would mend" if dry_run else "mended",
     }
     width = max(len(word) for word in words.values())
     shown = []
@@ -252,12 +267,15 @@ def _next(lines: list[Line]) -> list[str]:
     kept = {
         line.kind: line.next
         for line in reversed(lines)
-        if line.next is not None and line.worth is None  # of that, more was said above
+        # Of what is worth discarding more was said above; what is applied in part was decided on.
+        if line.next is not None and line.worth is None and not line.applied
     }
     told = []
     if "layer" in kept:
         id = kept["layer"].removeprefix("podbot changes show ")
-        told.append(f"{kept['layer']}; then `podbot changes apply {id}` or `discard {id}`")
+        told.append(
+            f"{kept['layer']}; then `podbot changes apply {id}` or `podbot changes discard {id}`"
+        )
     if "workspace" in kept:
         told.append(f"{kept['workspace']}, unless a session with that id is to find its files")
     return told

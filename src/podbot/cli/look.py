@@ -181,17 +181,23 @@ def clipped(text: str, width: int, *, keep_end: bool = False) -> str:
 _PIECES = expression(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 _PLAIN = "\x1b[0m"
 _CODE = expression(r"\x1b\[[0-9;]*m")
+_COMMAND = expression(r"`?\bpodbot(?: (?:'[^']*'|[^\s`;,()'\x1b])+)+`?")
+_BLANK = "\0"
+"""Stands for a blank where a row must not end: nothing that is shown holds it."""
 
 
 def wrapped(line: str, width: int | None, hang: int | None = None) -> list[str]:
     """A line, painted or not, in rows that fit: broken at blanks, or anywhere in a long word.
 
-    What follows the first row is set in by ``hang`` columns, else by two more than the line is.
+    What follows the first row is set in by ``hang`` columns, else by two more than the line is. A
+    command to type stays on one row if it fits on one.
     """
     if width is None or cells(_CODE.sub("", line)) <= width:
         return [line]
     indent = len(line) - len(line.lstrip(" "))
     hang = min(indent + 2 if hang is None else hang, width // 2)
+    room = width - hang
+    line = _COMMAND.sub(lambda found: _whole(found[0], room), line)
     rows: list[str] = []
     row, used, code = "", 0, ""
     for piece in _PIECES.findall(line):
@@ -206,13 +212,18 @@ def wrapped(line: str, width: int | None, hang: int | None = None) -> list[str]:
                 cut = len(row)  # a word that has no room on a row of its own
             rest = row[cut:]
             # Each row is painted by itself: a pager may begin with any of them.
-            rows.append(row[:cut].rstrip(" ") + (_PLAIN if code else ""))
+            rows.append(row[:cut].rstrip(" ").replace(_BLANK, " ") + (_PLAIN if code else ""))
             row = " " * hang + code + _CODE.sub("", rest)
             indent, used = hang + len(code), cells(_CODE.sub("", row))
             if is_blank:
                 continue
         row, used = row + piece, used + taken
-    return [*rows, row]
+    return [*rows, row.replace(_BLANK, " ")]
+
+
+def _whole(command: str, room: int) -> str:
+    """A command with blanks that do not break, if it has room on a row."""
+    return command.replace(" ", _BLANK) if cells(command) <= room else command
 
 
 def padded(text: str, width: int) -> str:
@@ -227,6 +238,8 @@ class Column:
     title: str
     gives_way: bool = False
     keeps_end: bool = False
+    is_typed: bool = False
+    """It is what a person types to go on: of those that give way it is the last."""
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], look: Look) -> list[str]:
@@ -245,11 +258,14 @@ def _narrow(widths: list[int], columns: Sequence[Column], room: int) -> None:
     """Take from the widest columns that give way, until all fit or nothing can be taken."""
     over = sum(widths) + len(GAP) * (len(widths) - 1) - room
     giving = [number for number, column in enumerate(columns) if column.gives_way]
-    for _ in range(max(0, over)):
-        widest = max(giving, key=lambda number: widths[number], default=None)
-        if widest is None or widths[widest] <= NARROWEST:
-            return
-        widths[widest] -= 1
+    typed = [number for number in giving if columns[number].is_typed]
+    for some in ([number for number in giving if number not in typed], typed):
+        while over > 0:
+            widest = max(some, key=lambda number: widths[number], default=None)
+            if widest is None or widths[widest] <= NARROWEST:
+                break
+            widths[widest] -= 1
+            over -= 1
 
 
 def _row(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:

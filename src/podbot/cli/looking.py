@@ -15,7 +15,7 @@ from podbot.changes.risk_rules import Level
 from podbot.cli import care, look, overview, pager, remedies
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
-from podbot.cli.talk import tell
+from podbot.cli.talk import tell, warn
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
 
@@ -96,7 +96,7 @@ def _listed(entry: Entry, amount: Amount, here: str | None) -> dict[str, object]
 
 def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
     columns = (
-        Column("RUN", gives_way=True),
+        Column("RUN", gives_way=True, is_typed=True),
         Column("AGE"),
         Column("STATUS"),
         Column("CHANGES"),
@@ -222,7 +222,7 @@ def diff(arguments: argparse.Namespace) -> int:
             kind=Kind.INVALID,
             remedy="leave one of them out: --json has the changed lines as data",
         )
-    entry, changes = selected(arguments, alone=True)
+    entry, changes, whole = selected(arguments, alone=True)
     if arguments.patch:
         _print_patch(entry, changes)
     elif arguments.json:
@@ -234,20 +234,22 @@ def diff(arguments: argparse.Namespace) -> int:
         as_data.show_long({"id": entry.id, "live": entry.live}, "files", told)
     else:
         tell_live(entry)
-        page(overview.read_from(entry, _diff_lines(entry, changes, arguments)))
+        page(overview.read_from(entry, _diff_lines(entry, changes, whole, arguments)))
     return DONE
 
 
-def _diff_lines(entry: Entry, changes: ChangeSet, arguments: argparse.Namespace) -> Iterator[str]:
+def _diff_lines(
+    entry: Entry, changes: ChangeSet, whole: ChangeSet, arguments: argparse.Namespace
+) -> Iterator[str]:
     from podbot.changes.folding import folds
     from podbot.cli.diffs import diff_lines, diffs_but_folded
 
     look_ = look.look_of(sys.stdout)
     paths = meant(changes, arguments.paths)
     # Who names such a folder, or something in it, wants to see it.
-    if arguments.all or all(_is_named(fold, paths) for fold in folds(changes)):
+    if arguments.all or all(_is_named(fold, paths) for fold in folds(changes, whole)):
         return diff_lines(changes, changes, look_)
-    found = overview.overview_of(entry, changes)
+    found = overview.overview_of(entry, changes, whole)
     unfolded = {
         change.where for fold in found.folds if _is_named(fold, paths) for change in fold.changes
     }
@@ -286,13 +288,19 @@ def _print_patch(entry: Entry, changes: ChangeSet) -> None:
 # For all verbs
 
 
-def selected(arguments: argparse.Namespace, alone: bool = False) -> tuple[Entry, ChangeSet]:
-    """The run that is meant, and which of its changes; ``alone``: the others are not looked at."""
-    from podbot.changes.select import select
+def selected(
+    arguments: argparse.Namespace, alone: bool = False
+) -> tuple[Entry, ChangeSet, ChangeSet]:
+    """The run that is meant, which of its changes, and all of them.
 
-    entry = records.find(arguments.id, records.here())
+    ``alone``: the others need not be looked at, and may be missing in the last.
+    """
+    from podbot.changes.select import select
+    from podbot.cli.which import run_of
+
+    entry = run_of(arguments)
     changes = overview.changes_of(entry, arguments.paths if alone else ())
-    return entry, select(changes, meant(changes, arguments.paths))
+    return entry, select(changes, meant(changes, arguments.paths)), changes
 
 
 def meant(changes: ChangeSet, paths: Sequence[str]) -> list[str]:
@@ -326,26 +334,26 @@ def tell_live(entry: Entry) -> None:
     """Say that a run is not over."""
     if entry.live:
         called = look.name(entry.called)
-        print(f"podbot: {called} still runs; this is what it has changed so far", file=sys.stderr)
+        warn(f"podbot: {called} still runs; this is what it has changed so far")
 
 
 def tell_undecided(lines: Sequence[str], called: str) -> None:
     """Say what an archive has of this run alone, as another did something to it, too."""
     if lines:
-        print("podbot: another run did these, too; saved is what this one did:", file=sys.stderr)
+        warn("podbot: another run did these, too; saved is what this one did:")
         for line in lines:
-            print(f"  {look.message(remedies.with_names(line))}", file=sys.stderr)
+            warn(f"  {look.message(remedies.with_names(line))}")
         tell_how_to_decide(called)
 
 
 def tell_how_to_decide(called: str) -> None:
     """What to do about lines that two runs changed."""
-    print(f"podbot: to decide first: {remedies.command('pick', called)}", file=sys.stderr)
+    warn(f"podbot: to decide first: {remedies.command('pick', called)}")
 
 
 def tell_lost(lost: Sequence[str]) -> None:
     """Say what a patch does not hold."""
     if lost:
-        print(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:", file=sys.stderr)
+        warn(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:")
         for line in lost:
-            print(f"  {look.text(remedies.with_names(line))}", file=sys.stderr)
+            warn(f"  {look.text(remedies.with_names(line))}")

@@ -68,7 +68,8 @@ class Overview:
     """A run with what it changed, and all that speaks against taking that over.
 
     ``flags`` and ``conflicts`` are by the absolute path of their change, and so is ``folded``:
-    changes that a person may see as one line for the folder they are in.
+    changes that a person may see as one line for the folder they are in. ``whole`` are all changes
+    of the run, of which ``changes`` may be a part.
     """
 
     entry: Entry
@@ -76,6 +77,7 @@ class Overview:
     flags: Mapping[str, tuple[Flag, ...]]
     conflicts: Mapping[str, Conflict]
     folded: Mapping[str, Fold]
+    whole: ChangeSet
 
     @property
     def id(self) -> str:
@@ -180,8 +182,9 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
-def overview_of(entry: Entry, changes: ChangeSet) -> Overview:
-    """All about the changes of a run, or about some of them."""
+def overview_of(entry: Entry, changes: ChangeSet, whole: ChangeSet | None = None) -> Overview:
+    """All about the changes of a run, or about some of its ``whole`` ones."""
+    whole = changes if whole is None else whole
     from podbot.changes import drift, risk
     from podbot.changes.folding import folds
 
@@ -190,8 +193,9 @@ def overview_of(entry: Entry, changes: ChangeSet) -> Overview:
         for flag in risk.flags(changes):
             flags[flag.change.where] = (*flags.get(flag.change.where, ()), flag)
         found = drift.conflicts(changes)
-        folded = {change.where: fold for fold in folds(changes) for change in fold.changes}
-    return Overview(entry, changes, flags, {each.change.where: each for each in found}, folded)
+        folded = {change.where: fold for fold in folds(changes, whole) for change in fold.changes}
+    conflicts = {each.change.where: each for each in found}
+    return Overview(entry, changes, flags, conflicts, folded, whole)
 
 
 # Names and amounts

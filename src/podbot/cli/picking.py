@@ -83,7 +83,7 @@ def _decided_and_picked(
     except merges.EndedError:
         return None
     if changes is not found.changes:
-        found = overview.overview_of(found.entry, changes)
+        found = overview.overview_of(found.entry, changes, found.whole)
     return _picked(found, talk, go_through)
 
 

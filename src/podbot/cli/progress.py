@@ -57,8 +57,11 @@ class Progress:
 
     def _hear(self, step: Step) -> None:
         if step.waiting:
+            from podbot.cli.remedies import with_names  # much to load, and seldom
+
             wiped = "\r\x1b[K" if self._thread is not None else ""
-            print(f"{wiped}podbot: {look.message(step.doing)}", file=sys.stderr)
+            told = look.message(with_names(step.doing))
+            print(f"{wiped}podbot: {told}", file=sys.stderr)
         elif self._counts:
             self._doing, self.done, self._total = step.doing, step.done, step.total
 

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.cli import look
 from podbot.errors import ChangesError, Kind
-from podbot.frozen import dataclass
+from podbot.frozen import dataclass, replace
 
-_RUN = re.compile(r"\brun (\d{8}-\d{6}-[0-9a-f]+)\b")
-_ON_TOP = re.compile(_RUN.pattern + " lies on top")
+if TYPE_CHECKING:
+    import argparse
+
+_ID = r"\d{8}-\d{6}-[0-9a-f]{8}"
+_RUN = re.compile(
+    rf"(?P<typed>podbot (?:changes \w+|run --in) )?(?<![\w/.-])(?P<run>{_ID})(?:\.\d+)?"
+    r"(?![\w/-]|\.\w)"
+)
+"""A run, or an application of one, in a sentence or in a command; not a part of a path."""
+_ON_TOP = re.compile(rf"\brun ({_ID}) lies on top")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +34,25 @@ class Given:
     paths: tuple[str, ...] = ()
     allow_flagged: tuple[str, ...] = ()
     on_conflict: str = "stop"
+    more: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Given:
+        """What a command line holds."""
+        given = vars(arguments)
+        return cls(
+            tuple(given.get("paths", ())),
+            tuple(given.get("allow_flagged", ())),
+            given.get("on_conflict", "stop"),
+            tuple(f"--{name}" for name in ("all", "patch", "json") if given.get(name)),
+        )
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options again."""
         allowed = [word for path in self.allow_flagged for word in ("--allow-flagged", path)]
         clash = () if self.on_conflict == "stop" else ("--on-conflict", self.on_conflict)
-        return (*allowed, *clash)
+        return (*allowed, *clash, *self.more)
 
 
 def command(verb: str, word: str, paths: Sequence[str] = (), options: Sequence[str] = ()) -> str:
@@ -49,16 +70,12 @@ def of_apply(error: ChangesError, word: str, given: Given) -> ChangesError:
     """The same error, with commands where a person can get past it."""
     message, paths = with_names(error.message), given.paths
     if error.kind is Kind.FLAGGED:
-        options = (*given.options, "--allow-flagged")
-        if any(path.startswith("-") for path in paths):
-            allow = command("apply", word, paths, (*options, "PATH"))
-        else:
-            allow = f"{command('apply', word, paths, options)} PATH"
         remedy = (
-            f"decide on each: {command('pick', word, paths)}\n          or allow by path: {allow}"
+            f"decide on each: {command('pick', word, paths)}\n"
+            f"          or allow by path: {allowing(word, given)}"
         )
     elif error.kind is Kind.CONFLICT:
-        options = (*Given(allow_flagged=given.allow_flagged).options, "--on-conflict", "skip")
+        options = replace(given, on_conflict="skip").options
         remedy = (
             f"see both sides: {command('show', word)}, {command('diff', word, paths)}\n"
             f"          then: {command('apply', word, paths, options)} (or overwrite),"
@@ -67,6 +84,14 @@ def of_apply(error: ChangesError, word: str, given: Given) -> ChangesError:
     else:
         return error
     return ChangesError(message, kind=error.kind, remedy=remedy)
+
+
+def allowing(word: str, given: Given) -> str:
+    """The command that lets one more thing, ``PATH``, run by itself, with all that was given."""
+    options = (*given.options, "--allow-flagged")
+    if any(path.startswith("-") for path in given.paths):
+        return command("apply", word, given.paths, (*options, "PATH"))
+    return f"{command('apply', word, given.paths, options)} PATH"
 
 
 def of_undo(error: ChangesError, word: str, paths: Sequence[str]) -> ChangesError:
@@ -91,7 +116,12 @@ _PAST = ("skip", "overwrite")
 
 def with_names(message: str) -> str:
     """A message of the library, with runs as a list calls them."""
-    return _RUN.sub(lambda found: f"run {look.name(called(found[1]))}", message)
+
+    def named(found: re.Match[str]) -> str:
+        word, typed = called(found["run"]), found["typed"]
+        return look.name(word) if typed is None else f"{typed}{look.called(word)}"
+
+    return _RUN.sub(named, message)
 
 
 def called(run: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from podbot.changes import records
-from podbot.cli import actions, as_data, care, look, overview, pager, picking
+from podbot.cli import actions, as_data, care, look, overview, pager, picking, remedies
 from podbot.cli.diffs import diffs_but_folded
 from podbot.cli.overview import MOST_LISTED, Overview
 from podbot.cli.talk import Talk, talk_on
@@ -70,7 +70,7 @@ class _End:
         if healed:
             self.data |= as_data.texts("healed", healed)
             if not self.json:
-                self.talk.say("\n".join(f"podbot: {look.message(line)}" for line in healed))
+                self.talk.say("\n".join(f"podbot: {_named(line)}" for line in healed))
         entry = self._entry()
         changes = None if entry is None or entry.layer is None else overview.changes_of(entry)
         if entry is None or changes is None or not (changes or changes.notes):
@@ -127,7 +127,7 @@ class _End:
                 else:
                     self.talk.say(MENU_HELP)
             except PodbotError as error:
-                self.talk.say(f"podbot: {look.message(str(error))}")
+                self.talk.say(f"podbot: {_named(str(error))}")
 
     def _tell_what_runs(self, found: Overview) -> None:
         """Once more: what was shown since has moved it off the screen."""
@@ -181,7 +181,7 @@ class _End:
         """Say why it was not done; the changes are kept."""
         self.data |= as_data.failure(error)
         if not self.json:
-            self.talk.say(f"podbot: {look.message(str(error))}")
+            self.talk.say(f"podbot: {_named(str(error))}")
         self.tell_kept()
 
     def _tell_nothing(self, entry: Entry | None, *, asked: bool) -> None:
@@ -197,6 +197,10 @@ class _End:
 
     def _tell(self, *lines: str) -> None:
         self.talk.say(json_format.dumps(self.data) if self.json else "\n".join(lines))
+
+
+def _named(message: str) -> str:
+    return look.message(remedies.with_names(message))
 
 
 def _everything(found: Overview, talk: Talk) -> Iterator[str]:

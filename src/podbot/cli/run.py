@@ -226,7 +226,9 @@ class Saying:
             return
         if record is not None:
             self.calm()
-        say(self._program, str(error))
+        from podbot.cli.remedies import with_names
+
+        say(self._program, with_names(str(error)))
         if kept is not None:
             word = records.find(kept.id).called
             say(self._program, f"what it wrote is kept: podbot changes show {shlex.quote(word)}")
@@ -276,7 +278,13 @@ def say(program: str, text: str) -> None:
     """One thing podbot has to say, with nothing in it that could command a terminal."""
     from podbot.sandbox.visible import visible
 
-    print(f"podbot {program}: {visible(text)}", file=sys.stderr, flush=True)
+    told = f"podbot {program}: {visible(text)}"
+    if sys.stderr.isatty():
+        from podbot.cli.talk import warn  # what breaks lines, and no pipe needs
+
+        warn(told)
+    else:
+        print(told, file=sys.stderr, flush=True)
 
 
 def die_by(number: int) -> None:

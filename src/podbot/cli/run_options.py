@@ -7,8 +7,7 @@ plain (an abbreviation, a mistake, a cry for help) goes to argparse, which knows
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from podbot.frozen import dataclass
 
@@ -135,6 +134,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Tell argparse of the same."""
     import argparse
 
+    from podbot.cli.usage import Parser
+
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     decisions = parser.add_mutually_exclusive_group()
     for name, (kind, value, help_line) in OPTIONS.items():
@@ -153,7 +154,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         else:
             dest = "continue_in" if name == "--in" else name.removeprefix("--")
             parser.add_argument(name, dest=dest, metavar=value, help=help_line)
-    _fail_apart(parser)
+    if isinstance(parser, Parser):
+        parser.wrong = PODBOT_FAILED  # 2 would look like an exit code of the command
 
 
 def _seconds(text: str) -> float:
@@ -163,35 +165,6 @@ def _seconds(text: str) -> float:
         return seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _meant(word: str) -> str:
-    """The option that was perhaps meant, as the end of a sentence."""
-    from podbot.nearest import nearest
-
-    close = nearest(word.partition("=")[0], OPTIONS)
-    return f"; did you mean {close}?" if close else ""
-
-
-def _fail_apart(parser: argparse.ArgumentParser) -> None:
-    """Have it exit with a code of ours: its 2 would look like an exit code of the command."""
-    known = parser.parse_known_args
-
-    def error(message: str) -> NoReturn:
-        parser.print_usage(sys.stderr)
-        parser.exit(PODBOT_FAILED, f"{parser.prog}: {message}\n")
-
-    def parse_known_args(  # type: ignore[no-untyped-def] # its own has six shapes
-        args=None, namespace=None
-    ):
-        found, unknown = known(args, namespace)
-        if unknown:
-            error(f"there is no option {unknown[0]}{_meant(unknown[0])}")
-        return found, unknown
-
-    # On the one object: `add_subparsers` makes all parsers of one class, and the others are right.
-    parser.error = error  # type: ignore[method-assign]  # see above
-    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]  # see above
 
 
 def told(arguments: argparse.Namespace) -> Options:

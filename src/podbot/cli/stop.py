@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, cast
 
 from podbot.cli import look
 from podbot.cli.ps import ENGINE, NAME, data
-from podbot.errors import PodbotError
+from podbot.cli.talk import warn
+from podbot.errors import ConfigError, PodbotError
 
 if TYPE_CHECKING:
     from podbot.launch.containers import ContainerInfo, Failure
@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if bool(arguments.names) == bool(arguments.all):
         wrong = "name containers, or give --all" if not arguments.all else "--all takes no names"
-        print(f"podbot stop: {wrong}\n  remedy: podbot ps lists them", file=sys.stderr)
-        return FAILED
+        raise ConfigError(wrong, remedy="`podbot ps` lists them")
     stopped: list[ContainerInfo] = []
     failed: list[Failure] = []
     if arguments.all:
@@ -75,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.all and not stopped and not failed:
             print("podbot has no containers")
     for failure in failed:
-        print(f"podbot stop: {_told(failure)}", file=sys.stderr)
+        warn(f"podbot stop: {_told(failure)}")
     return FAILED if failed else 0
 
 

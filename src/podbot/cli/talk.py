@@ -67,6 +67,11 @@ def tell(text: str) -> None:
     talk_on(sys.stdout).say(text)
 
 
+def warn(text: str) -> None:
+    """The same on stderr."""
+    talk_on(sys.stderr).say(text)
+
+
 def talk_on(stream: TextIO) -> Talk:
     """A talk that is printed on a stream."""
     look.never_fail(stream)

@@ -1,32 +1,82 @@
-"""The parser of command lines: argparse, which also says what a mistyped word may have meant."""
+"""The parser of command lines: argparse, which also says what a mistyped word may have meant.
+
+Each parser answers for its own words: what one does not know is told with the usage of that verb,
+not with that of the whole program.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NoReturn
 
 from podbot.nearest import nearest
+from podbot.sandbox.visible import visible
 
 _UNKNOWN = re.compile(
     r"argument (?P<name>[^:]*): invalid choice: "
     r"""(['"])(?P<given>.*)\2 \(choose from (?P<known>.*)\)"""
 )
+_MISSING = "the following arguments are required: "
+
+
+class Misread(SystemExit):
+    """A command line that makes no sense: the usage of the verb it is for, and what is wrong."""
+
+    def __init__(self, code: int, prog: str, usage: str, message: str):
+        super().__init__(code)
+        self.prog, self.usage, self.message = prog, usage, message
+
+    @property
+    def told(self) -> str:
+        """What a person reads."""
+        return f"{self.usage}{self.prog}: {self.message}"
 
 
 class Parser(argparse.ArgumentParser):
     """One whose errors name the nearest word there is. Its verbs' parsers are of this kind too."""
 
+    wrong = 2
+    """How the program ends for a wrong command line."""
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(  # type: ignore[override]  # the one form that subparsers are called in
+        self, args: Sequence[str], namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse; a word that is left over is a mistake here, not one of the parser above."""
+        self._given = args
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._left_over(unknown[0]))
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end with 2."""
+        """End with what is wrong, for `main` to tell."""
         unknown = _UNKNOWN.fullmatch(message)
-        super().error(message if unknown is None else _said(**unknown.groupdict()))
+        if unknown is not None:
+            message = _said(**unknown.groupdict())
+        elif message.startswith(_MISSING):
+            # Of a mistyped option and what is missing for that, the option is what helps.
+            message = next(map(self._left_over, self._mistyped()), message)
+        raise Misread(self.wrong, self.prog, self.format_usage(), visible(message))
 
+    def _mistyped(self) -> Iterator[str]:
+        """The options before any other word that are not known."""
+        for word in self._given:
+            if word == "--" or not word.startswith("-"):
+                return
+            name = word.partition("=")[0]
+            if not any(known.startswith(name) for known in self._option_string_actions):
+                yield word
 
-VALUED = ("--allow-flagged", "--yes-flagged", "--on-conflict", "--target", "--older-than")
-"""Options whose value is the next word."""
+    def _left_over(self, word: str) -> str:
+        if word.startswith("-"):
+            near = nearest(word.partition("=")[0], self._option_string_actions)
+            return f"there is no option {word}" + (f"; did you mean {near}?" if near else "")
+        return f"it takes no further word: {word}"
 
 
 class VerbParser(Parser):
@@ -36,11 +86,17 @@ class VerbParser(Parser):
         self, args: Sequence[str], namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse with the options moved to the front."""
-        return super().parse_known_args(options_first(args), namespace)
+        valued = [
+            name for name, action in self._option_string_actions.items() if action.nargs is None
+        ]
+        return super().parse_known_args(options_first(args, valued), namespace)
 
 
-def options_first(words: Sequence[str]) -> list[str]:
-    """The same words in an order that argparse understands; after ``--`` nothing is an option."""
+def options_first(words: Sequence[str], valued: Sequence[str]) -> list[str]:
+    """The same words in an order that argparse understands; after ``--`` nothing is an option.
+
+    The value of a ``valued`` option is the word after it.
+    """
     options: list[str] = []
     others: list[str] = []
     rest = iter(words)
@@ -49,7 +105,7 @@ def options_first(words: Sequence[str]) -> list[str]:
             others += [word, *rest]
         elif word.startswith("-") and word != "-":
             options.append(word)
-            if word in VALUED:
+            if word in valued:
                 options += islice(rest, 1)
         else:
             others.append(word)

@@ -6,13 +6,14 @@ stopped or entered. Nothing here prints or ends the process.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from podbot.engine import labels, refusals
-from podbot.engine.connecting import connect
+from podbot.engine import candidates, labels, refusals
+from podbot.engine.connecting import ConnectOptions, connect
 from podbot.engine.containers import ContainerSummary
 from podbot.engine.execs import ExecSpec
 from podbot.engine.labels import OwnerState
@@ -100,7 +101,10 @@ class Stopped:
 @dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep found: containers of dead owners, folders that these left, workspaces of dead
-    sessions, what it left alone because it is in use or holds files, and what it could not do."""
+    sessions, what it left alone because it is in use or holds files, and what it could not do.
+
+    ``not_asked`` says why a dry run did not look for containers, if it did not.
+    """
 
     containers: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
@@ -109,6 +113,7 @@ class Swept:
     workspaces: tuple[str, ...] = ()
     kept_workspaces: tuple[str, ...] = ()
     live_workspaces: tuple[str, ...] = ()
+    not_asked: str | None = None
 
     @property
     def problem(self) -> str | None:
@@ -228,18 +233,22 @@ def _check_running(engine: Engine, container: ContainerInfo) -> None:
 def sweep(dry_run: bool = False, engine: str | Engine | None = None) -> Swept:
     """Remove the containers whose owners are surely dead, and what these left behind.
 
-    Without any engine there are no containers, and that is no problem.
+    Without any engine there are no containers, and that is no problem. A dry run starts no engine:
+    Podman would make its folders, and without root leave a process behind.
     """
     failed: tuple[Failure, ...] = ()
+    not_asked = None
     try:
-        with connected(engine) as found:
+        with connected(engine, own_service=not dry_run) as found:
             return _sweep(found, dry_run)
     except ContainerError as error:
         if error.kind is not Kind.NO_ENGINE:
             error.message = f"containers could not be looked at or removed: {error.message}"
             failed = (Failure(None, error),)
+        elif dry_run and candidates.find_podman(os.environ) is not None:
+            not_asked = "containers: no service of Podman runs, and a dry run starts none"
     swept = _sweep(None, dry_run)
-    return replace(swept, failed=failed + swept.failed)
+    return replace(swept, failed=failed + swept.failed, not_asked=not_asked)
 
 
 def find(engine: Engine, name: str) -> ContainerInfo:
@@ -285,12 +294,15 @@ def _not_found(engine: Engine, name: str) -> ContainerError:
 
 
 @contextmanager
-def connected(engine: str | Engine | None) -> Iterator[Engine]:
-    """The engine, closed afterwards if it was opened here."""
+def connected(engine: str | Engine | None, *, own_service: bool = True) -> Iterator[Engine]:
+    """The engine, closed afterwards if it was opened here.
+
+    Without ``own_service`` only one that runs.
+    """
     if engine is not None and not isinstance(engine, str):
         yield engine
         return
-    with connect(engine) as found:
+    with connect(engine, ConnectOptions(own_service=own_service)) as found:
         yield found
 
 
