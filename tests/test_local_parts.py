@@ -102,8 +102,8 @@ def test_no_pipe_left_is_named_and_leaks_none(monkeypatch: pytest.MonkeyPatch) -
 
 IN_A_PROCESS_OF_ITS_OWN = """
 import os, sys
-from podbot.sandbox import guest
-inside = guest.Guest()
+from podbot.sandbox.guest.requests import Guest
+inside = Guest()
 inside.rehearse()
 work = sys.argv[1]
 inside.configure({"workdir": work, "root": work, "env": {"PATH": "/usr/bin:/bin"}})

@@ -20,7 +20,7 @@ from pathlib import Path
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import interpreter
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.guest import remove_tree
+from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
@@ -60,7 +60,7 @@ class LocalLauncher:
         ours, theirs = socket.socketpair()
         try:
             guest = subprocess.Popen(
-                interpreter.command("podbot.sandbox.guest", str(theirs.fileno())),
+                interpreter.command("podbot.sandbox.guest.main", str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",

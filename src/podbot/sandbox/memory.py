@@ -17,7 +17,8 @@ from typing import TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.channel import Call, Reply, closed_error, foreign_error
-from podbot.sandbox.guest import Glob, Refused
+from podbot.sandbox.guest.globs import Glob
+from podbot.sandbox.guest.refusals import Refused
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.matching import LineSearch, search_lines

@@ -22,7 +22,7 @@ from podbot.errors import (
     SandboxError,
 )
 from podbot.frozen import dataclass, replace
-from podbot.sandbox import wire
+from podbot.sandbox import boot, wire
 from podbot.sandbox.container import (
     engines,
     identity,
@@ -239,7 +239,7 @@ class Stay:
         stream.near.settimeout(READY_SECONDS)
         try:
             if self._elsewhere:
-                stream.near.sendall(kit.sent())
+                stream.near.sendall(boot.sent())
             stream.near.sendall(wire.encode(first))
             head_size, payload = wire.HEADER.unpack(_exactly(stream.near, wire.HEADER.size))
             if head_size > wire.MAX_HEAD or payload:

@@ -559,7 +559,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def remove(path: Path) -> None:
     """Remove a tree of ours, whatever modes overlay or a guest left in it."""
-    from podbot.sandbox.guest import remove_tree  # large, and mostly not needed
+    from podbot.sandbox.guest.trees import remove_tree  # mostly not needed
 
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
