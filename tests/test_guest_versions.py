@@ -24,7 +24,7 @@ from podbot.sandbox.local import LocalLauncher
 OLDEST = (3, 8)
 VARIABLE = "PODBOT_TEST_PYTHONS"
 GUEST = Path(guest.__file__).parent
-WEIGHTY = {"asyncio", "contextlib", "subprocess", "threading", "typing"}
+WEIGHTY = {"asyncio", "contextlib", "selectors", "socket", "subprocess", "threading", "typing"}
 """Modules that would make every guest start later."""
 
 

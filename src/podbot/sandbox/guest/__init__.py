@@ -9,7 +9,8 @@ It must not import the rest of podbot: this folder is shipped alone (`podbot.san
 modules import each other when they are loaded and never later: once there is a workspace, what runs
 in it may be able to write where they came from. Nor do they import `typing`, which would cost every
 start several milliseconds: type checkers take the name ``TYPE_CHECKING`` for true, and annotations
-are never evaluated. This file is empty for the same reason: whoever needs one part loads that.
+are never evaluated. The plain `socket` would cost as much, so they take the one below it. This file
+is empty for the same reason: whoever needs one part loads that.
 
 Reading order: `wire`, `loop`; `families`, `streams`, `spawning`, `processes`, `terminals`;
 `kernel`; `files`, `drafts`, `trees`; `globs`, `search`, `patterns`, `ripgrep`; `workers`,

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+import _socket as socket
 import collections
 import os
 import select
 import signal
-import socket
 import struct
 import time
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _socket as socket
 import os
-import socket
 import sys
 
 from podbot.sandbox.guest.families import end_descendants

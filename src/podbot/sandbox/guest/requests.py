@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import _socket as socket
 import collections
 import errno
 import json
 import os
 import resource
 import select
-import socket
 import stat
 import sys
 

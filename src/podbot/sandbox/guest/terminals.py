@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import _socket as socket
 import os
-import socket
 import struct
 
 TYPE_CHECKING = False
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 def hand_over(line: int, fd: int) -> None:
     """Send a descriptor to the host over a socket it gave, and let go of it."""
     try:
-        with socket.socket(fileno=os.dup(line)) as sock:
+        sock = socket.socket(fileno=os.dup(line))
+        try:
             sock.sendmsg([b"-"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))])
+        finally:
+            sock.close()
     finally:
         os.close(fd)
 

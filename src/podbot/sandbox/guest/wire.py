@@ -6,11 +6,11 @@ trusted, but for its size.
 
 from __future__ import annotations
 
+import _socket as socket
 import collections
 import json
 import os
 import select
-import socket
 import stat
 import struct
 
