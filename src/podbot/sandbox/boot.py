@@ -61,6 +61,12 @@ def sources() -> dict[str, bytes]:
     return found
 
 
+def command(line: str, code: str, python: str = "python3") -> list[str]:
+    """What is run where the guest shall be; ``line`` names its descriptors or its socket."""
+    # Isolated and without site: nothing of the image's environment or the workspace gets in.
+    return [python, "-I", "-S", "-c", code, *line.split()]
+
+
 def started_from(folder: str) -> str:
     """The code that loads the guest from a folder with its modules, and runs it."""
     return _CHECKED + interpreter.start(_MAIN, (None, None, folder))

@@ -33,8 +33,7 @@ def path() -> Path:
 
 def command(line: str, code: str = START) -> list[str]:
     """What a container runs: the guest, on a socket or on descriptors."""
-    # Isolated and without site: nothing of the image's environment or the workspace gets in.
-    return ["python3", "-I", "-S", "-c", code, *line.split()]
+    return boot.command(line, code)
 
 
 def ripgrep() -> str | None:
