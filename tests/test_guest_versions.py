@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from piped import PipedLauncher
 
 from podbot.errors import FileError, Kind
-from podbot.sandbox import Policy, Sandbox, Terminal, boot, guest, interpreter
+from podbot.sandbox import Policy, Sandbox, Terminal, boot, guest, interpreter, over_stream
 from podbot.sandbox.local import LocalLauncher
 
 OLDEST = (3, 8)
@@ -96,6 +97,28 @@ def test_starts_light(python: str) -> None:
         check=True,
     )
     assert not WEIGHTY & set(found.stdout.split())
+
+
+def test_all_of_it_is_loaded_before_it_serves(python: str) -> None:
+    """What runs in a sandbox may be able to write where its modules came from."""
+    code = boot.started_from(str(GUEST)).replace("main.main()", "print(*sys.modules)")
+    loaded = subprocess.run(
+        [python, "-I", "-S", "-B", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert {f"podbot.sandbox.guest.{name}" for name in boot.sources()} <= set(loaded.stdout.split())
+
+
+def test_it_comes_by_the_line(python: str) -> None:
+    launcher = PipedLauncher(Policy(python=python), command=over_stream.command(python))
+    with launcher.sandbox() as sandbox:
+        sandbox.write("a/b.txt", "needle\n")
+        assert sandbox.exec(["cat", "a/b.txt"]).stdout == "needle\n"
+        assert sandbox.python("import sys; sys.version_info[:2]").value == str(
+            tuple(map(int, (_version(python) or "").split(".")))
+        )
+        assert [found.path for found in sandbox.grep("needle").matches] == ["a/b.txt"]
+        sandbox.remove("a", recursive=True)
+        assert sandbox.list(".") == []
 
 
 def test_commands(box: Sandbox) -> None:

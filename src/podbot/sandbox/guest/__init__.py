@@ -14,5 +14,5 @@ is empty for the same reason: whoever needs one part loads that.
 
 Reading order: `wire`, `loop`; `families`, `streams`, `spawning`, `processes`, `terminals`;
 `kernel`; `files`, `drafts`, `trees`; `globs`, `search`, `patterns`, `ripgrep`; `workers`,
-`requests`, `main`.
+`file_requests`, `requests`, `main`.
 """

@@ -137,7 +137,8 @@ def is_folder(folder: int, name: str) -> bool:
         return False
 
 
-def _is_there(folder: int, name: str) -> bool:
+def is_there(folder: int, name: str) -> bool:
+    """Whether there is anything of a name, a link to nothing included."""
     try:
         os.lstat(name, dir_fd=folder)
     except FileNotFoundError:

@@ -1,41 +1,37 @@
-"""`Guest`: everything one sandbox knows, and one method for each request the host can make."""
+"""`Guest`: everything one sandbox knows, and one method for each request about what runs in it.
+
+Those about files are in `file_requests`.
+"""
 
 from __future__ import annotations
 
 import _socket as socket
 import collections
-import errno
 import json
 import os
 import resource
 import select
-import stat
 import sys
 
+from podbot.sandbox.guest import file_requests
 from podbot.sandbox.guest.drafts import UMASK, Draft, Reading, Spool
 from podbot.sandbox.guest.families import JOB_VARIABLE, exit_of
-from podbot.sandbox.guest.files import Files, _is_there, describe, is_folder, under
-from podbot.sandbox.guest.globs import Glob
+from podbot.sandbox.guest.files import Files
 from podbot.sandbox.guest.kernel import Kernel
 from podbot.sandbox.guest.loop import Loop
-from podbot.sandbox.guest.patterns import rg_pattern
 from podbot.sandbox.guest.processes import Exec, Spawned
 from podbot.sandbox.guest.refusals import Refused, refused
-from podbot.sandbox.guest.ripgrep import Ripgrep
-from podbot.sandbox.guest.search import search_by_worker
 from podbot.sandbox.guest.syscalls import LIBC
-from podbot.sandbox.guest.trees import entries_of, remove_tree, walk
 from podbot.sandbox.guest.wire import HEADER, PROTOCOL, Wire
 from podbot.sandbox.guest.workers import Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import ClassVar, Protocol, TypeVar
 
     from podbot.sandbox.guest.families import Family
     from podbot.sandbox.guest.streams import Output
-    from podbot.sandbox.guest.trees import Entry
     from podbot.sandbox.guest.wire import Bytes, Head
     from podbot.sandbox.guest.workers import Answer
 
@@ -55,8 +51,6 @@ if TYPE_CHECKING:
     Kept = TypeVar("Kept", "Draft", "Spool")
 
 
-NAMES_LIMIT = 8 * 1024 * 1024
-FEW_ENTRIES = 100
 KEPT_PROCESSES = 256
 KEPT_DRAINS = 64
 
@@ -71,7 +65,7 @@ class Guest:
         self.loop = Loop()
         self.null = os.open(os.devnull, os.O_RDWR)
         self.jobs: dict[int, Job] = {}
-        self._handles: dict[int, Draft | Reading | Spool] = {}
+        self.handles: dict[int, Draft | Reading | Spool] = {}
         self._drains: collections.deque[Output] = collections.deque()
         self._last = 0
         self.kernel = Kernel(self)
@@ -215,7 +209,7 @@ class Guest:
 
     def _spooled(self, head: Head, name: str, payload: bytes) -> bytes:
         handle = head.get(name)
-        return payload if handle is None else bytes(self._taken(handle, Spool).data)
+        return payload if handle is None else bytes(self.taken(handle, Spool).data)
 
     def _exec(self, head: Head, payload: bytes) -> None:
         stdin = self._spooled(head, "stdin_handle", payload)
@@ -299,321 +293,23 @@ class Guest:
         self.kernel.restart()
         self.answer({"id": head["id"]})
 
-    def _keep(self, thing: Draft | Reading | Spool) -> int:
+    def keep(self, thing: Draft | Reading | Spool) -> int:
+        """A handle by which later requests name it."""
         self._last += 1
-        self._handles[self._last] = thing
+        self.handles[self._last] = thing
         return self._last
 
-    def _taken(self, handle: int, cls: type[Kept]) -> Kept:
-        thing = self._handles.pop(handle, None)
+    def taken(self, handle: int, cls: type[Kept]) -> Kept:
+        """What a handle named; it names nothing any more."""
+        thing = self.handles.pop(handle, None)
         if not isinstance(thing, cls):
             raise Refused("invalid", "there is no such handle")
         return thing
-
-    def _stdin_open(self, head: Head, payload: bytes) -> None:
-        spool = Spool()
-        spool.write(payload)
-        self.answer({"id": head["id"], "handle": self._keep(spool)})
-
-    def _handle_write(self, head: Head, payload: bytes) -> None:
-        thing = self._handles.get(head["handle"])
-        if not isinstance(thing, (Draft, Spool)):
-            raise Refused("invalid", "there is no such handle")
-        try:
-            thing.write(payload)
-        except Refused:
-            self._handles.pop(head["handle"]).close()
-            raise
-        self.answer({"id": head["id"]})
-
-    def _handle_read(self, head: Head, _: bytes) -> None:
-        reading = self._handles.get(head["handle"])
-        if not isinstance(reading, Reading):
-            raise Refused("invalid", "there is no such handle")
-        data = reading.read(head["size"])
-        if not data:
-            self._handles.pop(head["handle"]).close()
-        self.answer({"id": head["id"]}, data)
-
-    def _handle_close(self, head: Head, _: bytes) -> None:
-        thing = self._handles.pop(head["handle"], None)
-        if thing is not None:
-            thing.close()
-        self.answer({"id": head["id"]})
-
-    def _read(self, head: Head, _: bytes) -> None:
-        fd, found = self.files.regular(head["path"])
-        size: int = head["size"]
-        reading = Reading(fd, head["offset"])
-        try:
-            if found.st_size:
-                # One more than there is: enough to see that it grew, without a large buffer.
-                data = reading.read(min(size, max(1, found.st_size - head["offset"] + 1)))
-            else:
-                data = reading.read_on(size)  # /proc says 0 of every file, and gives it in bits
-        except BaseException:
-            reading.close()
-            raise
-        reply = {"id": head["id"]}
-        if len(data) == size and not 0 < found.st_size <= head["offset"] + len(data):
-            reply["handle"] = self._keep(reading)
-        else:
-            reading.close()
-        self.answer(reply, data)
-
-    def _write(self, head: Head, payload: bytes) -> None:
-        draft = Draft(self.files, head, len(payload))
-        try:
-            draft.write(payload)
-            draft.finish()
-        except BaseException:
-            draft.close()
-            raise
-        self.answer({"id": head["id"]})
-
-    def _write_open(self, head: Head, payload: bytes) -> None:
-        draft = Draft(self.files, head, None)
-        try:
-            draft.write(payload)
-        except BaseException:
-            draft.close()
-            raise
-        self.answer({"id": head["id"], "handle": self._keep(draft)})
-
-    def _write_done(self, head: Head, _: bytes) -> None:
-        self._taken(head["handle"], Draft).finish()
-        self.answer({"id": head["id"]})
-
-    def _edit(self, head: Head, payload: bytes) -> None:
-        path, most = head["path"], head["max_bytes"]
-        old, new = payload[: head["old_size"]], payload[head["old_size"] :]
-        fd, found = self.files.regular(path)
-        with os.fdopen(fd, "rb") as file:
-            if found.st_size > most:
-                raise Refused("too_large", f"{path} is larger than {most} bytes")
-            data = file.read(most + 1)
-        count = data.count(old)
-        if count == 0:
-            raise Refused("no_match", f"the text to replace is not in {path}")
-        again = data.find(old, data.find(old) + 1) >= 0  # places that overlap count too
-        if again and not head["replace_all"]:
-            raise Refused("not_unique", f"the text to replace is {max(count, 2)} times in {path}")
-        edited = data.replace(old, new)
-        draft = Draft(self.files, {"path": path, "mode": "replace"}, len(edited))
-        try:
-            draft.write(edited)
-            draft.finish()
-        except BaseException:
-            draft.close()
-            raise
-        self.answer({"id": head["id"], "count": count})
-
-    def _list(self, head: Head, _: bytes) -> None:
-        path = head["path"]
-        fd = self.files.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            try:
-                few = min(head["max_entries"], FEW_ENTRIES)
-                reply, payload = (
-                    self._listing(dict(head, max_entries=few), walk(fd))
-                    if head["recursive"]
-                    else self._listing(head, entries_of(fd))
-                )
-            except Refused:
-                if not head["recursive"]:
-                    raise
-                # Only a small tree is walked here: a worker costs more than that.
-                self.in_worker(head, lambda: self._listing(head, walk(fd)))
-            else:
-                self.answer(dict(reply, id=head["id"]), payload)
-        finally:
-            os.close(fd)
-
-    @staticmethod
-    def _listing(head: Head, entries: Iterable[Entry]) -> Answer:
-        path, most = head["path"], head["max_entries"]
-        found, room = [], NAMES_LIMIT
-        for name, facts, parent in entries:
-            target = None
-            if stat.S_ISLNK(facts.st_mode):
-                try:
-                    target = os.readlink(name.rsplit("/", 1)[-1], dir_fd=parent)
-                except OSError:
-                    continue  # gone since it was listed, or another thing by now
-            found.append(describe(under(path, name), facts, target))
-            room -= len(name) + len(target or "")
-            if len(found) > most or room < 0:
-                raise Refused("too_large", f"{path} has more than {most} entries, or too deep ones")
-        return {}, json.dumps(found).encode("ascii")
-
-    def _glob(self, head: Head, _: bytes) -> None:
-        pattern = Glob(head["pattern"])
-        fd = self.files.open(head["path"], os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            self.in_worker(head, lambda: self._globbed(fd, head, pattern))
-        finally:
-            os.close(fd)
-
-    @staticmethod
-    def _globbed(fd: int, head: Head, pattern: Glob) -> Answer:
-        path, most = head["path"], head["max_entries"]
-        found, room = [], NAMES_LIMIT
-        for name, _, _ in walk(fd):
-            if pattern.matches(name):
-                found.append(under(path, name))
-                room -= len(name)
-                if len(found) > most or room < 0:
-                    raise Refused("too_large", f"more than {most} entries match, or too deep ones")
-        return {}, json.dumps(found).encode("ascii")
-
-    def _grep(self, head: Head, _: bytes) -> None:
-        if head["glob"]:
-            Glob(head["glob"])
-        path = head["path"]
-        fd = self.files.open(path, os.O_RDONLY)
-        folder = stat.S_ISDIR(os.fstat(fd).st_mode)
-        if not folder and not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise Refused("not_a_file", f"{path} is neither a file nor a folder")
-        rg = self.rg if folder else None
-        translated = rg_pattern(head["pattern"], head["ignore_case"]) if rg else None
-        if rg and translated is not None:
-            try:
-                Ripgrep(self, head, fd, rg, translated)  # it owns the descriptor from here on
-                return
-            except Refused:
-                pass  # rg cannot be started here: Python does it
-        try:
-            search_by_worker(self, fd, head)
-        finally:
-            os.close(fd)
-
-    def _stat(self, head: Head, _: bytes) -> None:
-        path = head["path"]
-        flags = os.O_PATH | (0 if head["follow"] else os.O_NOFOLLOW)
-        fd = self.files.open(path, flags)
-        try:
-            facts = os.fstat(fd)
-            link = stat.S_ISLNK(facts.st_mode)
-            target = os.readlink("", dir_fd=fd) if link else None
-        finally:
-            os.close(fd)
-        self.answer({"id": head["id"], "info": describe(path, facts, target)})
-
-    def _move(self, head: Head, _: bytes) -> None:
-        path, to = head["path"], head["to"]
-        source, name = self.files.parent(path)
-        try:
-            try:
-                target, new_name = self.files.parent(to)
-            except Refused as error:
-                if error.kind != "not_found":
-                    raise
-                self.files.make_folders(os.path.dirname(to.rstrip("/")))
-                target, new_name = self.files.parent(to)
-            try:
-                os.lstat(name, dir_fd=source)
-                if not head["overwrite"] and _is_there(target, new_name):
-                    raise Refused("exists", f"{to} exists already")
-                os.replace(name, new_name, src_dir_fd=source, dst_dir_fd=target)
-            except OSError as error:
-                if error.errno != errno.EXDEV:
-                    raise
-                # Another mount, or a folder of an overlay's lower layer: copy, then remove.
-                self.in_worker(head, lambda: self._moved_by_copy(path, to))
-                return
-            finally:
-                os.close(target)
-        finally:
-            os.close(source)
-        self.answer({"id": head["id"]})
-
-    def _moved_by_copy(self, path: str, to: str) -> Answer:
-        import shutil
-
-        source, name = self.files.parent(path)
-        target, new_name = self.files.parent(to)
-        begin = f"/proc/self/fd/{source}/{name}"
-        end = f"/proc/self/fd/{target}/{new_name}"
-        if os.path.isdir(begin) and not os.path.islink(begin):
-            shutil.copytree(begin, end, symlinks=True)
-        else:
-            shutil.copy2(begin, end, follow_symlinks=False)
-        remove_tree(source, name)
-        return {}, b""
-
-    def _remove(self, head: Head, _: bytes) -> None:
-        path = head["path"]
-        if self.files.is_workdir(path):
-            raise Refused("invalid", f"{path} is the working folder itself")
-        try:
-            folder, name = self.files.parent(path)
-        except Refused as error:
-            if error.kind == "not_found" and head["missing_ok"]:
-                self.answer({"id": head["id"]})
-                return
-            raise
-        try:
-            found = os.lstat(name, dir_fd=folder)
-            if not stat.S_ISDIR(found.st_mode):
-                os.unlink(name, dir_fd=folder)
-            elif not head["recursive"]:
-                os.rmdir(name, dir_fd=folder)
-            else:
-                self.in_worker(head, lambda: self._removed(folder, name))
-                return
-        except FileNotFoundError:
-            if not head["missing_ok"]:
-                raise
-        finally:
-            os.close(folder)
-        self.answer({"id": head["id"]})
-
-    @staticmethod
-    def _removed(folder: int, name: str) -> Answer:
-        remove_tree(folder, name)
-        return {}, b""
-
-    def _mkdir(self, head: Head, _: bytes) -> None:
-        path = head["path"]
-        above = os.path.dirname(path.rstrip("/"))
-        if head["parents"] and above:
-            self.files.make_folders(above)
-        try:
-            folder, name = self.files.parent(path)
-        except Refused as error:
-            if error.kind == "invalid" and head["exist_ok"]:  # the root is there already
-                self.answer({"id": head["id"]})
-                return
-            raise
-        try:
-            os.mkdir(name, dir_fd=folder)
-        except FileExistsError:
-            if not head["exist_ok"] or not is_folder(folder, name):
-                raise
-        finally:
-            os.close(folder)
-        self.answer({"id": head["id"]})
-
-    def _symlink(self, head: Head, _: bytes) -> None:
-        above = os.path.dirname(head["path"].rstrip("/"))
-        if above:
-            self.files.make_folders(above)
-        folder, name = self.files.parent(head["path"])
-        try:
-            os.symlink(head["target"], name, dir_fd=folder)
-        finally:
-            os.close(folder)
-        self.answer({"id": head["id"]})
 
     _OPERATIONS: ClassVar[dict[object, Callable[[Guest, Head, bytes], None]]] = {
         "init": _init, "environment": _set_environment,
         "cancel": _cancel, "exec": _exec, "spawn": _spawn, "output": _output,
         "input": _input, "wait": _wait, "signal": _signal, "resize": _resize, "forget": _forget,
         "processes": _processes, "python": _python, "python_interrupt": _python_interrupt,
-        "python_restart": _python_restart, "stdin_open": _stdin_open,
-        "handle_write": _handle_write, "handle_read": _handle_read, "handle_close": _handle_close,
-        "read": _read, "write": _write, "write_open": _write_open, "write_done": _write_done,
-        "edit": _edit, "list": _list, "glob": _glob, "grep": _grep, "stat": _stat, "move": _move,
-        "remove": _remove, "mkdir": _mkdir, "symlink": _symlink,
+        "python_restart": _python_restart, **file_requests.OPERATIONS,
     }  # fmt: skip
