@@ -6,7 +6,7 @@
         print(sandbox.exec(["git", "status"]).stdout)
 
 `Sandbox` is the contract; `open` and `open_async` choose a backend by name. Names here are the
-public API; modules below are not.
+public API; modules below are not, but for `over_stream`, which is for whoever writes a backend.
 """
 
 from __future__ import annotations
