@@ -17,7 +17,7 @@ import pytest
 
 from podbot.errors import Kind
 from podbot.sandbox import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Limits
-from podbot.sandbox.guest import Guest
+from podbot.sandbox.guest.requests import Guest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

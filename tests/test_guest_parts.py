@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podbot.sandbox import guest, interpreter
+from podbot.sandbox import interpreter
+from podbot.sandbox.guest import globs, patterns, refusals, ripgrep, spawning, syscalls, trees
 
 
 @pytest.fixture
@@ -29,12 +30,12 @@ def folder(tmp_path: Path) -> Iterator[int]:
 
 @pytest.fixture
 def without_openat2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guest.LIBC, "has_openat2", False)
+    monkeypatch.setattr(syscalls.LIBC, "has_openat2", False)
 
 
 def refused_with(folder: int, path: str) -> int | None:
     try:
-        os.close(guest.open_beneath(folder, path, os.O_RDONLY, 0))
+        os.close(syscalls.open_beneath(folder, path, os.O_RDONLY, 0))
     except OSError as error:
         return error.errno
     return None
@@ -56,10 +57,10 @@ def test_a_filter_that_forbids_openat2_is_noticed(
     def forbidden(*_: object) -> int:
         raise OSError(errno.EPERM, "no")
 
-    monkeypatch.setattr(guest.LIBC, "openat2", forbidden)
-    monkeypatch.setattr(guest.LIBC, "has_openat2", True)
+    monkeypatch.setattr(syscalls.LIBC, "openat2", forbidden)
+    monkeypatch.setattr(syscalls.LIBC, "has_openat2", True)
     assert refused_with(folder, "sub/file") is None
-    assert guest.LIBC.has_openat2 is False
+    assert syscalls.LIBC.has_openat2 is False
 
 
 def test_openat2_lets_links_stay_inside(folder: int) -> None:
@@ -72,19 +73,19 @@ def test_openat2_lets_links_stay_inside(folder: int) -> None:
     [(errno.ENOSPC, "disk_full"), (errno.EMFILE, "out_of_descriptors"), (errno.EIO, "io")],
 )
 def test_an_errno_becomes_a_kind(number: int, kind: str) -> None:
-    found = guest.refused(OSError(number, "x"), "the thing")
+    found = refusals.refused(OSError(number, "x"), "the thing")
     assert found.kind == kind
     assert found.message.startswith("the thing: ")
 
 
 def test_a_program_is_looked_for_as_a_shell_would(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("")
-    with pytest.raises(guest.Refused, match="not executable"):
-        guest.find_program("plain", str(tmp_path))
-    with pytest.raises(guest.Refused, match="no such command"):
-        guest.find_program("missing", str(tmp_path))
-    assert guest.find_program("sh", f"{tmp_path}:/bin") == "/bin/sh"
-    assert guest.find_program("./x", "") == "./x"
+    with pytest.raises(refusals.Refused, match="not executable"):
+        spawning.find_program("plain", str(tmp_path))
+    with pytest.raises(refusals.Refused, match="no such command"):
+        spawning.find_program("missing", str(tmp_path))
+    assert spawning.find_program("sh", f"{tmp_path}:/bin") == "/bin/sh"
+    assert spawning.find_program("./x", "") == "./x"
 
 
 # What ripgrep may serve
@@ -109,18 +110,18 @@ def test_ripgrep_finds_at_least_what_python_finds(
 ) -> None:
     rg = interpreter.ripgrep()
     assert rg is not None, "ripgrep comes with podbot"
-    translated = guest.rg_pattern(pattern, ignore_case)
+    translated = patterns.rg_pattern(pattern, ignore_case)
     if translated is None:
         return  # Python alone serves this one
     text, check = translated
     (tmp_path / "file").write_bytes("\n".join(SAMPLES).encode() + b"\nbad \xff\xfe byte a\xe9b\n")
     done = subprocess.run(
-        [rg, *guest.RG_FLAGS, f"--regexp={text}", "./"],
+        [rg, *ripgrep.RG_FLAGS, f"--regexp={text}", "./"],
         cwd=tmp_path,
         capture_output=True,
         check=False,
     )
-    rows = guest.parse_rg(done.stdout, complete=True)
+    rows = ripgrep.parse_rg(done.stdout, complete=True)
     lines = (tmp_path / "file").read_bytes().split(b"\n")[:-1]
     expression = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     wanted = {
@@ -138,18 +139,18 @@ def test_ripgrep_finds_at_least_what_python_finds(
     "pattern", ["(?=a)", "(a)\\1", "(?a)\\w", "(?-i:x)", "a{1001}", "\n", "[^\\d]", "(?<!a)b"]
 )
 def test_patterns_the_engines_may_read_differently_go_to_python(pattern: str) -> None:
-    assert guest.rg_pattern(pattern, False) is None
+    assert patterns.rg_pattern(pattern, False) is None
 
 
 @pytest.mark.parametrize("pattern", ["ä", "[a-z]", "[ks]"])
 def test_odd_case_folding_goes_to_python(pattern: str) -> None:
-    assert guest.rg_pattern(pattern, True) is None
+    assert patterns.rg_pattern(pattern, True) is None
 
 
 def test_output_that_was_cut_ends_at_its_last_whole_line() -> None:
     data = b"./a\x001:one\n./b\x0022:tw"
-    assert guest.parse_rg(data, complete=False) == [(b"./a", 1, b"one")]
-    assert guest.parse_rg(data, complete=True)[1] == (b"./b", 22, b"tw")
+    assert ripgrep.parse_rg(data, complete=False) == [(b"./a", 1, b"one")]
+    assert ripgrep.parse_rg(data, complete=True)[1] == (b"./b", 22, b"tw")
 
 
 # Globs
@@ -175,10 +176,10 @@ def test_a_name_pattern_agrees_with_a_regular_expression(pattern: str, name: str
             return any(matches(index + 1, left[skip:]) for skip in range(len(left) + 1))
         if not left:
             return False
-        fits = guest.one_of(text)(left[0]) if kind == "set" else text in ("?", left[0])
+        fits = globs.one_of(text)(left[0]) if kind == "set" else text in ("?", left[0])
         return fits and matches(index + 1, left[1:])
 
-    assert guest.NamePattern(pattern).matches(name) == matches(0, name)
+    assert globs.NamePattern(pattern).matches(name) == matches(0, name)
 
 
 # Walking
@@ -190,14 +191,14 @@ def test_a_walk_gives_entries_in_the_order_of_their_paths(tmp_path: Path) -> Non
         (tmp_path / path).write_text("")
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        names = [name for name, _, _ in guest.walk(fd)]
+        names = [name for name, _, _ in trees.walk(fd)]
     finally:
         os.close(fd)
     assert names == sorted(names, key=lambda name: name.split("/"))
 
 
 def test_a_folder_moved_away_ends_the_walk(tmp_path: Path) -> None:
-    depth = guest.OPEN_FOLDERS + 5
+    depth = trees.OPEN_FOLDERS + 5
     deepest = tmp_path
     for _ in range(depth):
         deepest = deepest / "d"
@@ -205,7 +206,7 @@ def test_a_folder_moved_away_ends_the_walk(tmp_path: Path) -> None:
         (deepest / "z").mkdir()
     fd = os.open(tmp_path, os.O_RDONLY)
     try:
-        walking = guest.walk(fd)
+        walking = trees.walk(fd)
         for _ in range(depth):
             next(walking)
         (tmp_path / "d" / "d").rename(tmp_path / "elsewhere")

@@ -16,15 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from piped import PipedLauncher
 
 from podbot.errors import FileError, Kind
-from podbot.sandbox import Policy, Sandbox, Terminal, guest, interpreter
+from podbot.sandbox import Policy, Sandbox, Terminal, boot, guest, interpreter, over_stream
 from podbot.sandbox.local import LocalLauncher
 
 OLDEST = (3, 8)
 VARIABLE = "PODBOT_TEST_PYTHONS"
-GUEST = Path(guest.__file__)
-WEIGHTY = {"asyncio", "contextlib", "subprocess", "threading", "typing"}
+GUEST = Path(guest.__file__).parent
+WEIGHTY = {"asyncio", "contextlib", "selectors", "socket", "subprocess", "threading", "typing"}
 """Modules that would make every guest start later."""
 
 
@@ -64,14 +65,16 @@ def python(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def box(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
-    """A local sandbox whose guest is a lone copy of the file, run by that interpreter."""
-    alone = tmp_path / "alone.py"
-    text, found = re.subn(r"(?m)^INTERRUPT_GRACE = .*$", "INTERRUPT_GRACE = 60", GUEST.read_text())
+    """A local sandbox whose guest is a lone copy of the folder, run by that interpreter."""
+    alone = tmp_path / "alone"
+    shutil.copytree(GUEST, alone, ignore=shutil.ignore_patterns("__pycache__"))
+    kernel = alone / "kernel.py"
+    text, found = re.subn(r"(?m)^INTERRUPT_GRACE = .*$", "INTERRUPT_GRACE = 60", kernel.read_text())
     assert found == 1  # a kernel that is slow to hear of an interrupt is not to be given up here
-    alone.write_text(text)
+    kernel.write_text(text)
 
     def command(_module: str, *arguments: str) -> list[str]:
-        return [python, "-I", "-S", str(alone), *arguments]
+        return [python, "-I", "-S", "-c", boot.started_from(str(alone)), *arguments]
 
     monkeypatch.setattr(interpreter, "command", command)
     (tmp_path / "work").mkdir()
@@ -81,18 +84,41 @@ def box(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def test_syntax_is_that_of_the_oldest() -> None:
-    ast.parse(GUEST.read_text(), feature_version=OLDEST)
+    for text in boot.sources().values():
+        ast.parse(text, feature_version=OLDEST)
 
 
 def test_starts_light(python: str) -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import guest; print(*sys.modules)"
+    code = boot.started_from(str(GUEST)).replace("main.main()", "print(*sys.modules)")
     found = subprocess.run(
-        [python, "-I", "-S", "-B", "-c", code, str(GUEST.parent)],
+        [python, "-I", "-S", "-B", "-c", code],
         capture_output=True,
         text=True,
         check=True,
     )
     assert not WEIGHTY & set(found.stdout.split())
+
+
+def test_all_of_it_is_loaded_before_it_serves(python: str) -> None:
+    """What runs in a sandbox may be able to write where its modules came from."""
+    code = boot.started_from(str(GUEST)).replace("main.main()", "print(*sys.modules)")
+    loaded = subprocess.run(
+        [python, "-I", "-S", "-B", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert {f"podbot.sandbox.guest.{name}" for name in boot.sources()} <= set(loaded.stdout.split())
+
+
+def test_it_comes_by_the_line(python: str) -> None:
+    launcher = PipedLauncher(Policy(python=python), command=over_stream.command(python))
+    with launcher.sandbox() as sandbox:
+        sandbox.write("a/b.txt", "needle\n")
+        assert sandbox.exec(["cat", "a/b.txt"]).stdout == "needle\n"
+        assert sandbox.python("import sys; sys.version_info[:2]").value == str(
+            tuple(map(int, (_version(python) or "").split(".")))
+        )
+        assert [found.path for found in sandbox.grep("needle").matches] == ["a/b.txt"]
+        sandbox.remove("a", recursive=True)
+        assert sandbox.list(".") == []
 
 
 def test_commands(box: Sandbox) -> None:
@@ -142,7 +168,7 @@ def test_files(box: Sandbox) -> None:
     box.remove("c", recursive=True)
     assert not box.exists("c")
     with pytest.raises(FileError) as caught:
-        box.read("../alone.py")
+        box.read("../alone/main.py")
     assert caught.value.kind is Kind.PATH_ESCAPE
 
 

@@ -15,6 +15,7 @@ import pytest
 import podbot
 
 ROOT = Path(podbot.__file__).parent
+GUEST_NAME = "podbot.sandbox.guest"
 
 LAYERS = (
     "frozen",
@@ -91,5 +92,28 @@ def test_a_module_imports_only_layers_above_its_own(path: Path) -> None:
         )
 
 
-def test_the_guest_imports_nothing_of_podbot() -> None:
-    assert list(imported(ROOT / "sandbox" / "guest.py")) == []
+GUEST = sorted((ROOT / "sandbox" / "guest").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", GUEST, ids=module_name)
+def test_the_guest_imports_nothing_else_of_podbot(path: Path) -> None:
+    assert [name for _, name in imported(path) if not name.startswith(f"{GUEST_NAME}.")] == []
+
+
+@pytest.mark.parametrize("path", GUEST, ids=module_name)
+def test_the_guest_loads_its_own_parts_before_it_serves(path: Path) -> None:
+    """What runs in a sandbox may be able to write where they came from."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = {(line, name) for line, name in imported(path)}
+    at_once = {node.lineno for node in tree.body if isinstance(node, ast.ImportFrom)}
+    assert {line for line, _ in own} <= at_once | type_lines(tree)
+
+
+def type_lines(tree: ast.Module) -> set[int]:
+    """The lines that only type checkers read."""
+    return {
+        line
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }

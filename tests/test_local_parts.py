@@ -102,19 +102,20 @@ def test_no_pipe_left_is_named_and_leaks_none(monkeypatch: pytest.MonkeyPatch) -
 
 IN_A_PROCESS_OF_ITS_OWN = """
 import os, sys
-from podbot.sandbox import guest
-inside = guest.Guest()
+from podbot.sandbox.guest.file_requests import _moved_by_copy
+from podbot.sandbox.guest.requests import Guest
+inside = Guest()
 inside.rehearse()
 work = sys.argv[1]
 inside.configure({"workdir": work, "root": work, "env": {"PATH": "/usr/bin:/bin"}})
 os.makedirs(work + "/from/sub")
 open(work + "/from/sub/file", "w").write("x")
 os.symlink("sub", work + "/from/link")
-inside._moved_by_copy("from", "to")
+_moved_by_copy(inside, "from", "to")
 assert sorted(os.listdir(work)) == ["to"], os.listdir(work)
 assert os.readlink(work + "/to/link") == "sub"
 open(work + "/one", "w").write("1")
-inside._moved_by_copy("one", "two")
+_moved_by_copy(inside, "one", "two")
 assert sorted(os.listdir(work)) == ["to", "two"]
 print("done")
 """

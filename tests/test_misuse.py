@@ -45,7 +45,7 @@ from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.logging import get_logger
 from podbot.runtime.session import Session, Snapshot, append, upsert_by
 from podbot.sandbox import Policy
-from podbot.sandbox.launcher import Launched
+from podbot.sandbox.launcher import Launched, Launcher
 from podbot.tools import (
     HostMount,
     OverlaySandboxConfig,
@@ -393,14 +393,14 @@ def test_options_that_make_no_sense(backend: str, options: Wrong, words: str) ->
 def test_a_fault_of_a_backend_is_not_taken_for_a_wrong_option(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Plain:
+    class Plain(Launcher):
         def __init__(self, size: int = 1):
             raise TypeError("a fault of its own")
 
         def launch(self) -> Launched:
             raise NotImplementedError
 
-    class Open:
+    class Open(Plain):
         def __init__(self, **options: object):
             raise TypeError("a fault of its own")
 

@@ -10,9 +10,8 @@ import pytest
 
 import podbot.sandbox
 from podbot.errors import Kind, LaunchError, SandboxError
-from podbot.sandbox import Pool, Sandbox, pool
+from podbot.sandbox import Pool, Sandbox
 from podbot.sandbox.memory import MemoryLauncher
-from podbot.sandbox.sandbox import opened as sandbox_of
 
 # What no type checker would let through is the subject here.
 Wrong = Any
@@ -62,13 +61,13 @@ def test_a_sandbox_that_fails_its_first_command_is_closed(
     made: list[podbot.sandbox.Sandbox] = []
 
     def opened(launcher: MemoryLauncher) -> podbot.sandbox.Sandbox:
-        made.append(sandbox_of(launcher))
+        made.append(Sandbox(launcher))
         return made[-1]
 
     def fail(*_: object) -> None:
         raise ValueError("odd")
 
-    monkeypatch.setattr(pool, "opened", opened)
+    monkeypatch.setattr(MemoryLauncher, "sandbox", opened)
     monkeypatch.setattr(podbot.sandbox.Sandbox, "exec", fail)
     with Pool("memory", size=1) as stock, pytest.raises(ValueError, match="odd"):
         stock.claim()

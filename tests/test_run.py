@@ -583,7 +583,7 @@ def test_a_start_loads_neither_argparse_nor_other_heavy_modules(target: Path) ->
         "import sys; before = set(sys.modules)\n"
         "from podbot.cli import main; main(['run', '--', 'true'])\n"
         "heavy = {'argparse', 'asyncio', 'dataclasses', 'hashlib', 'inspect', 'random', 'shutil',"
-        " 'subprocess', 'tempfile', 'podbot.sandbox.guest', 'podbot.changes.capture'}\n"
+        " 'subprocess', 'tempfile', 'podbot.sandbox.guest.requests', 'podbot.changes.capture'}\n"
         "print(sorted(heavy & set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,7 +17,8 @@ from podbot.prompt.result import ToolResult
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox import GrepResult as Matches
-from podbot.sandbox import MemorySandbox, Sandbox, guest, interpreter
+from podbot.sandbox import MemorySandbox, Sandbox, boot, guest, interpreter
+from podbot.sandbox.guest.search import SEARCH_FILE_LIMIT
 from podbot.sandbox.ops import READ_LIMIT
 from podbot.tools import GrepResult, UnsafeLocalSandboxConfig, UnsafeLocalSandboxSection
 
@@ -102,7 +103,7 @@ def test_a_huge_file_does_not_cost_the_matches_of_the_others(
 
 @pytest.mark.parametrize("pattern", [BY_RG, BY_PYTHON])
 def test_the_largest_file_that_is_searched_has_64_mib(sandbox: Sandbox, pattern: str) -> None:
-    assert guest.SEARCH_FILE_LIMIT == READ_LIMIT == 64 << 20
+    assert SEARCH_FILE_LIMIT == READ_LIMIT == 64 << 20
     text = "needle\n" + "x" * 9_000  # so that the holes do not make it binary
     sandbox.write("b.txt", text)
     grow(sandbox, "b.txt", READ_LIMIT)
@@ -174,8 +175,10 @@ def test_a_search_by_rg_that_found_nothing_in_time_is_an_error(
 
 def altered_guest(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """Have guests in which something was changed: what needs a slow machine shall happen here."""
-    home = str(Path(guest.__file__).parent)
-    code = f"import sys; sys.path.insert(0, {home!r})\nimport guest\n{change}\nguest.main()"
+    plain = boot.started_from(str(Path(guest.__file__).parent))
+    change = f"from podbot.sandbox.guest import ripgrep, search\n{change}\n"
+    code = plain.replace("main.main()", f"{change}main.main()")
+    assert code != plain
 
     def command(_module: str, *arguments: str) -> list[str]:
         return [sys.executable, "-I", "-B", "-c", code, *arguments]
@@ -202,9 +205,13 @@ TWO_ROWS = r"printf './z.txt\0002:needle\n./a.txt\0001:needle\n'"
 @pytest.mark.parametrize(
     ("change", "end"),
     [
-        ("guest.SEARCH_LEASH = 60", "exec sleep 60.8"),
-        ("guest.SEARCH_AGAIN = 60", "kill -9 $$"),
-        ("guest.SEARCH_AGAIN, guest.SEARCH_OUTPUT_LIMIT = 60, 40", r"printf './b.txt\0001:nee'"),
+        ("ripgrep.SEARCH_LEASH = 60", "exec sleep 60.8"),
+        ("ripgrep.SEARCH_AGAIN = 60", "kill -9 $$"),
+        (
+            "ripgrep.SEARCH_AGAIN = 60\n"
+            "ripgrep.SEARCH_OUTPUT_LIMIT = search.SEARCH_OUTPUT_LIMIT = 40",
+            r"printf './b.txt\0001:nee'",
+        ),
     ],
     ids=["it took all of the time", "it was killed", "it found too much"],
 )
@@ -236,11 +243,12 @@ def test_rows_that_were_verified_before_the_time_was_up_are_kept(
 
 
 ENDLESS_WALK = """
-quick = guest.walk
+import time
+quick = search.walk
 def walk(folder):
     yield from quick(folder)
-    guest.time.sleep(60)
-guest.walk = walk
+    time.sleep(60)
+search.walk = walk
 """
 
 

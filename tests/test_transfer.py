@@ -13,7 +13,7 @@ import pytest
 from podbot.errors import GuestLostError, Kind, SandboxError
 from podbot.sandbox import Sandbox, transfer
 from podbot.sandbox.channel import Call, Reply
-from podbot.sandbox.launcher import Launched
+from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.memory import MemorySandbox
 from podbot.sandbox.policy import Policy
@@ -46,7 +46,7 @@ class Liar:
         pass
 
 
-class LiarLauncher:
+class LiarLauncher(Launcher):
     name = "liar"
     policy = Policy()
     limits = Limits()

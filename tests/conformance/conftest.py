@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-MADE_OF_TRIED_HALVES = "TestAsyncLocal"
-"""Its backend is tried behind the face that blocks, and its face over memory and over overlays."""
+MADE_OF_TRIED_HALVES = ("TestAsyncLocal", "TestAsyncOverStream")
+"""Their backends are tried behind the face that blocks, and that face over memory and overlays."""
 
 SLOW_EVERYWHERE_ELSE = ("test_code_that_will_not_stop_costs_the_kernel",)
 """Tried in `make test` for one class alone."""
@@ -39,5 +39,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name, group = item.originalname, item.cls.__name__
             behind_async = group.startswith("TestAsync") and name in SLOW_BEHIND_ASYNC
             elsewhere = name in SLOW_EVERYWHERE_ELSE and group != ONE
-            if behind_async or elsewhere or group == MADE_OF_TRIED_HALVES:
+            if behind_async or elsewhere or group in MADE_OF_TRIED_HALVES:
                 item.add_marker(pytest.mark.slow)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
-from collections.abc import Iterator
 
 import pytest
 
 import podbot.sandbox
-from podbot.sandbox import Guarantee, Kind, Launched, Limits, Policy, Sandbox, SandboxError
+from podbot.sandbox import (
+    Guarantee,
+    Kind,
+    Launched,
+    Launcher,
+    Limits,
+    Policy,
+    Sandbox,
+    SandboxError,
+)
 from podbot.sandbox.memory import MemoryChannel
 from podbot.testing import SandboxConformance
 
 
-class ToyLauncher:
+class ToyLauncher(Launcher):
     """What another package would write."""
 
     name = "toy"
@@ -28,19 +37,43 @@ class ToyLauncher:
         return Launched("/workspace", guarantees, channel.close, channel)
 
 
+class LoudSandbox(Sandbox):
+    """A sandbox that can do more than others."""
+
+    def shout(self, path: str) -> str:
+        return self.read(path).decode().upper()
+
+
+class LoudLauncher(ToyLauncher):
+    """A backend with a class of its own."""
+
+    name = "loud"
+
+    def sandbox(self) -> LoudSandbox:
+        return LoudSandbox(self)
+
+
+def looks_like_one() -> ToyLauncher:
+    """Something a package may register by mistake: not the class, but what makes one."""
+    return ToyLauncher()
+
+
 @pytest.fixture(autouse=True)
-def toy_package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if a package with this entry point were installed."""
-    entry = importlib.metadata.EntryPoint(
-        "toy", f"{__name__}:ToyLauncher", podbot.sandbox.launcher.ENTRY_POINTS
-    )
-    monkeypatch.setattr(entry.__class__, "load", lambda _: ToyLauncher)
+def toy_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a package with these entry points were installed."""
+    given = {"toy": ToyLauncher, "loud": LoudLauncher, "mistaken": looks_like_one}
+    entries = [
+        importlib.metadata.EntryPoint(
+            name, f"toys:{thing.__name__}", podbot.sandbox.launcher.ENTRY_POINTS
+        )
+        for name, thing in given.items()
+    ]
+    monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: given[self.name])
 
     def entry_points(**wanted: str) -> importlib.metadata.EntryPoints:
-        return importlib.metadata.EntryPoints([entry]).select(**wanted)
+        return importlib.metadata.EntryPoints(entries).select(**wanted)
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    yield
 
 
 class TestToy(SandboxConformance):
@@ -53,6 +86,47 @@ class TestToy(SandboxConformance):
 def test_it_is_opened_by_its_name() -> None:
     with podbot.sandbox.open("toy") as sandbox:
         assert sandbox.backend == "toy"
+
+
+def test_it_has_the_verbs_and_their_async_twins() -> None:
+    async def twin() -> bytes:
+        async with podbot.sandbox.open_async("toy") as sandbox:
+            await sandbox.write("a", "one")
+            return await sandbox.read("a")
+
+    with podbot.sandbox.open("toy") as sandbox:
+        sandbox.write("a", "one")
+        assert sandbox.edit("a", "one", "two") == 1
+        assert sandbox.read("a") == b"two"
+    assert asyncio.run(twin()) == b"one"
+
+
+def test_its_options_are_those_of_its_class() -> None:
+    with pytest.raises(SandboxError) as caught:
+        podbot.sandbox.open("toy", polcy=Policy())
+    assert "did you mean policy?" in caught.value.message
+
+
+def test_it_may_give_sandboxes_that_can_do_more() -> None:
+    with podbot.sandbox.open("loud") as sandbox:
+        assert isinstance(sandbox, LoudSandbox)
+        sandbox.write("a", "one")
+        assert sandbox.shout("a") == "ONE"
+
+
+def test_what_is_no_launcher_is_refused_by_its_name() -> None:
+    with pytest.raises(SandboxError) as caught:
+        podbot.sandbox.open("mistaken")
+    assert caught.value.kind is Kind.UNKNOWN_BACKEND
+    assert "toys:looks_like_one is not a subclass of podbot.sandbox.Launcher" in str(caught.value)
+
+
+def test_a_launcher_that_cannot_launch_cannot_be_made() -> None:
+    class Half(Launcher):
+        name = "half"
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half()
 
 
 def test_a_name_nobody_registered_is_refused_and_the_others_are_named() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from podbot.errors import LaunchError
-from podbot.sandbox import interpreter
+from podbot.sandbox import boot, interpreter
 from podbot.sandbox.container import kit
 from podbot.sandbox.overlay import layers
 
@@ -22,14 +22,14 @@ def test_a_kit_is_made_once_and_readable_by_anyone(own_layers: Path) -> None:
     assert kit.path() == found
     assert found.parent == own_layers / "kits"
     assert [entry.name for entry in found.parent.iterdir()] == [found.name]
-    for entry in (found, found / "guest.py", found / "__pycache__"):
+    for entry in (found, *found.rglob("*")):
         assert entry.stat().st_mode & 0o004
 
 
 def test_a_kit_that_was_swept_away_is_made_again(own_layers: Path) -> None:
     found = kit.path()
     shutil.rmtree(found)
-    assert (kit.path() / "guest.py").exists()
+    assert (kit.path() / "guest" / "main.py").exists()
 
 
 def test_two_that_make_the_same_kit_share_it(
@@ -63,10 +63,13 @@ def test_kits_of_other_versions_are_dropped(own_layers: Path) -> None:
 def test_the_compiled_guest_is_what_python_takes(own_layers: Path, tmp_path: Path) -> None:
     copy = tmp_path / "kit"
     shutil.copytree(kit.path(), copy)
-    (copy / "guest.py").write_text("not what is run")
-    code = f"import sys; sys.path.insert(0, {str(copy)!r}); import guest; print(guest.PROTOCOL)"
+    for source in (copy / "guest").glob("*.py"):
+        source.write_text("not what is run")
+    whole = boot.started_from(str(copy / "guest"))
+    code = whole.replace("main.main()", "print(main.main.__module__)")
     command = [sys.executable, "-I", "-S", "-B", "-c", code]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "1\n"
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "podbot.sandbox.guest.main\n"
 
 
 def test_a_python_that_is_too_old_says_so() -> None:
@@ -78,10 +81,10 @@ def test_a_python_that_is_too_old_says_so() -> None:
 
 def test_a_guest_can_come_by_the_line() -> None:
     near, far = socket.socketpair()
-    words = kit.command("0 1", kit.BOOT)
+    words = kit.command("0 1", boot.BOOT)
     guest = subprocess.Popen([sys.executable, *words[1:]], stdin=far, stdout=far)
     far.close()
-    near.sendall(kit.sent())
+    near.sendall(boot.sent())
     body = b'{"id":7,"op":"processes"}'
     near.sendall(len(body).to_bytes(4, "big") + bytes(4) + body)
     assert b'"id":7' in near.recv(1000)
@@ -90,7 +93,7 @@ def test_a_guest_can_come_by_the_line() -> None:
 
 
 def test_a_guest_that_nobody_sends_ends() -> None:
-    words = kit.command("0 1", kit.BOOT)
+    words = kit.command("0 1", boot.BOOT)
     done = subprocess.run(
         [sys.executable, *words[1:]], input=b"\0\0", capture_output=True, check=False
     )

@@ -6,7 +6,7 @@
         print(sandbox.exec(["git", "status"]).stdout)
 
 `Sandbox` is the contract; `open` and `open_async` choose a backend by name. Names here are the
-public API; modules below are not.
+public API; modules below are not, but for `over_stream`, which is for whoever writes a backend.
 """
 
 from __future__ import annotations
@@ -134,14 +134,12 @@ def open(backend: str = "overlay", **options: object) -> Sandbox:
     ``unknown_backend`` and ``invalid`` (an option that the backend does not have).
     """
     from podbot.sandbox.options import launcher_of
-    from podbot.sandbox.sandbox import opened
 
-    return opened(launcher_of(backend, options))
+    return launcher_of(backend, options).sandbox()
 
 
 def open_async(backend: str = "overlay", **options: object) -> AsyncSandbox:
     """The async twin of `open`: await it, or use it in ``async with``."""
-    from podbot.sandbox.async_sandbox import unopened
     from podbot.sandbox.options import launcher_of
 
-    return unopened(launcher_of(backend, options))
+    return launcher_of(backend, options).async_sandbox()

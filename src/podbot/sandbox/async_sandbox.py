@@ -336,12 +336,6 @@ class AsyncSandbox:
         return f"<{type(self).__name__} {self.backend} {self.workdir!r} {state}>"
 
 
-def unopened(launcher: Launcher) -> AsyncSandbox:
-    """A sandbox of a launcher, not started yet: of its backend's own class, if that has one."""
-    make: Callable[[], AsyncSandbox] | None = getattr(launcher, "async_sandbox", None)
-    return AsyncSandbox(launcher) if make is None else make()
-
-
 def _end(
     channel: AsyncSocketChannel | AsyncAdapter,
     launched: Launched,

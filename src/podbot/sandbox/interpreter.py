@@ -10,29 +10,43 @@ from __future__ import annotations
 import os
 import sys
 
+# Not from typing: this module is loaded before all others.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 _START = """
 import sys
 for name, path in {packages!r}:
     package = sys.modules[name] = type(sys)(name)
-    package.__path__ = [path]
+    package.__path__ = path
 from {package} import {module}
 {module}.main()
 """
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs ``main()`` of a module below ``podbot``."""
+def start(module: str, folders: Sequence[str | None]) -> str:
+    """The code that runs ``main()`` of a module.
+
+    ``folders`` says of each package above it where its modules lie; None is nowhere.
+    """
     *parents, name = module.split(".")
     packages = [
-        (".".join(parents[:depth]), os.path.join(_PACKAGE, *parents[1:depth]))
-        for depth in range(1, len(parents) + 1)
+        (".".join(parents[:depth]), [folder] if folder else [])
+        for depth, folder in enumerate(folders, 1)
     ]
-    code = _START.format(packages=packages, package=".".join(parents), module=name)
+    return _START.format(packages=packages, package=".".join(parents), module=name)
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs ``main()`` of a module below ``podbot``."""
+    parents = module.split(".")[1:-1]
+    folders = [os.path.join(_PACKAGE, *parents[:depth]) for depth in range(len(parents) + 1)]
     # Coverage starts itself through `site`; when it measures, let it.
     flags = ["-I"] if measured() else ["-I", "-S"]
-    return [sys.executable, *flags, "-c", code, *arguments]
+    return [sys.executable, *flags, "-c", start(module, folders), *arguments]
 
 
 def environment() -> dict[str, str]:

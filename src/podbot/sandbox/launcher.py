@@ -2,15 +2,17 @@
 
 A backend is a `Launcher`: it starts a guest somewhere and hands back a connected socket (or, for
 a backend without processes, a channel of its own), what it enforces, and how to end it. A third
-party registers one under the entry point group ``podbot.sandbox``; the conformance suite in
-``podbot.testing`` then says whether it keeps the contract.
+party registers its class under the entry point group ``podbot.sandbox``; the conformance suite in
+``podbot.testing`` then says whether it keeps the contract. Where a Python can be started and talked
+to over a stream of bytes, `podbot.sandbox.over_stream` does the rest.
 """
 
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass, field
@@ -20,7 +22,9 @@ from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
 
 if TYPE_CHECKING:
+    from podbot.sandbox.async_sandbox import AsyncSandbox
     from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.sandbox import Sandbox
 
 ENTRY_POINTS = "podbot.sandbox"
 
@@ -29,11 +33,23 @@ ENTRY_POINTS = "podbot.sandbox"
 class Launched:
     """A guest that runs.
 
-    ``config`` is the guest's first request (see ``guest.py``); a backend that brings its own
-    ``channel`` leaves it empty. ``end()`` kills everything of the sandbox and waits for it;
-    it may be called twice. ``died()`` may know why a guest that hung up did so. ``layer`` is where
-    the changes are, for a backend that keeps them apart. ``descriptors`` is false for a socket
-    that does not lead to the guest itself: then none can be passed along.
+    ``workdir``: the working folder, as the guest sees it. ``guarantees``: what is enforced here,
+    and by what; what is not must be said too. ``end()`` kills everything of the sandbox and waits
+    for it; it may be called twice, from any thread, after the connection was closed.
+
+    ``connection``: a connected stream socket to the guest. ``descriptors`` is false for one that
+    does not lead to the guest itself: then none can be passed along. A backend that brings its own
+    channel instead leaves ``config`` empty.
+
+    ``config`` is the guest's first request: ``workdir``; ``env``, what commands start with;
+    ``root``, where the file verbs stay ("/": nowhere); ``inherit``, whether the guest's own
+    variables count too; ``python``, the interpreter of the kernel; ``rg``, where it is;
+    ``rlimits``, by their names; ``subreaper``, whether orphans come to a guest that is not process
+    1; ``numbers_after``, below which no process of this sandbox gets its number. All but the first
+    two may be left out.
+
+    ``died()`` may know why a guest that hung up did so. ``notes`` are for people. ``layer`` is
+    where the changes are, for a backend that keeps them apart.
     """
 
     workdir: str
@@ -47,27 +63,52 @@ class Launched:
     descriptors: bool = True
 
 
-class Launcher(Protocol):
-    """Starts one sandbox.
+class Launcher(ABC):
+    """Starts one sandbox: what a backend is.
 
-    A backend whose sandboxes can do more than others also has ``sandbox()`` and
-    ``async_sandbox()``, which give one of its own class.
+    `podbot.sandbox.open` makes one with the caller's options as keyword arguments, all of them
+    optional; every backend takes ``policy`` and ``limits``. Making one starts nothing.
     """
 
     name: str
+    """What `open` calls this backend."""
+    options: ClassVar[tuple[str, ...] | None] = None
+    """The names of the options; None if they are those of ``__init__``."""
     limits: Limits
+    """What was asked for. `Sandbox` uses ``output`` and ``wall_time`` itself; the rest is up to
+    the backend, which says in its guarantees what became of it."""
     policy: Policy
+    """What was asked for, likewise."""
 
+    @abstractmethod
     def launch(self) -> Launched:
-        """Start the guest; blocks. Raises `LaunchError`, leaving nothing behind."""
-        ...
+        """Start the guest; blocks until it runs.
+
+        Raises `LaunchError` with a remedy, and leaves nothing behind then. Called once for a
+        sandbox; a backend whose sandboxes start anew may bear more.
+        """
+
+    def sandbox(self) -> Sandbox:
+        """A sandbox of this launcher, open. One whose sandboxes can do more gives its own class.
+
+        Raises `LaunchError`.
+        """
+        from podbot.sandbox.sandbox import Sandbox
+
+        return Sandbox(self)
+
+    def async_sandbox(self) -> AsyncSandbox:
+        """Its async twin, not started yet."""
+        from podbot.sandbox.async_sandbox import AsyncSandbox
+
+        return AsyncSandbox(self)
 
 
-LauncherFactory = Callable[..., Launcher]
+def find(name: str) -> type[Launcher]:
+    """The launcher registered under a backend's name.
 
-
-def find(name: str) -> LauncherFactory:
-    """The launcher registered under a backend's name."""
+    Raises kind ``unknown_backend``: nobody registered it, or what was registered is no `Launcher`.
+    """
     # Imported when asked for: each backend brings weight the others do not need.
     if name == "memory":
         from podbot.sandbox.memory import MemoryLauncher
@@ -88,8 +129,15 @@ def find(name: str) -> LauncherFactory:
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=ENTRY_POINTS, name=name):
-        factory: LauncherFactory = entry.load()
-        return factory
+        loaded: object = entry.load()
+        if not (isinstance(loaded, type) and issubclass(loaded, Launcher)):
+            raise SandboxError(
+                f"the sandbox backend {name!r} is no backend: {entry.value} is not a subclass of "
+                "podbot.sandbox.Launcher",
+                kind=Kind.UNKNOWN_BACKEND,
+                remedy="ask whoever made the package that registers it",
+            )
+        return loaded
     others = ", ".join(sorted(entry.name for entry in entry_points(group=ENTRY_POINTS)))
     raise SandboxError(
         f"there is no sandbox backend {name!r}",

@@ -20,8 +20,8 @@ from pathlib import Path
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import interpreter
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.guest import remove_tree
-from podbot.sandbox.launcher import Launched
+from podbot.sandbox.guest.trees import remove_tree
+from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
@@ -32,7 +32,7 @@ END_SECONDS = 5.0
 KILL_ROUNDS = 1000
 
 
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Starts a local sandbox in ``target``, or in a new temporary folder that goes with it."""
 
     name = "local"
@@ -60,7 +60,7 @@ class LocalLauncher:
         ours, theirs = socket.socketpair()
         try:
             guest = subprocess.Popen(
-                interpreter.command("podbot.sandbox.guest", str(theirs.fileno())),
+                interpreter.command("podbot.sandbox.guest.main", str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
@@ -117,7 +117,7 @@ class _Running:
             self._guest.wait()
             clean = False
         if not clean:
-            _kill_marked(self._token)
+            kill_marked(self._token)
         if self._scratch is not None:
             _remove(self._scratch)
 
@@ -132,7 +132,7 @@ def _remove(scratch: str) -> None:
         os.close(folder)
 
 
-def _kill_marked(token: str) -> None:
+def kill_marked(token: str) -> None:
     """Kill what a dead guest left behind, found by the mark in its environment, and wait for it."""
     mark = f"{SANDBOX_VARIABLE}={token}".encode()
     for _ in range(KILL_ROUNDS):

@@ -17,8 +17,9 @@ from typing import TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.channel import Call, Reply, closed_error, foreign_error
-from podbot.sandbox.guest import Glob, Refused
-from podbot.sandbox.launcher import Launched
+from podbot.sandbox.guest.globs import Glob
+from podbot.sandbox.guest.refusals import Refused
+from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.matching import LineSearch, search_lines
 from podbot.sandbox.memory_tree import (
@@ -432,7 +433,7 @@ def _rows(rows: Sequence[object], **head: JsonValue) -> Reply:
     return Reply(head, json.dumps(rows).encode("ascii"))
 
 
-class MemoryLauncher:
+class MemoryLauncher(Launcher):
     """Opens memory sandboxes; ``files`` (path → content) are there from the start."""
 
     name = "memory"

@@ -1,4 +1,5 @@
-"""Every verb of a sandbox, written once, without I/O.
+"""Every verb of a sandbox, written once, without I/O. All in one place, long as it is: what a
+backend must answer, and what is checked of its answers, is read here from one end to the other.
 
 Each is a generator: it yields a `Call`, is sent the `Reply`, and returns the verb's result. The
 sync and the async sandbox drive the same generators, so the two cannot drift apart. What a guest

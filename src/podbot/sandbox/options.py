@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from podbot.errors import Kind, SandboxError
 from podbot.nearest import nearest
-from podbot.sandbox.launcher import Launcher, LauncherFactory, find
+from podbot.sandbox.launcher import Launcher, find
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
 
@@ -27,9 +27,8 @@ def launcher_of(backend: str, options: Mapping[str, object]) -> Launcher:
             raise _wrong(backend, name, value, f"a {wanted.__name__}")
     if backend in _OURS:
         _check_values(backend, options)
-    known = getattr(factory, "options", None)
-    if isinstance(known, tuple):
-        _refuse_unknown(backend, known, options)
+    if factory.options is not None:
+        _refuse_unknown(backend, factory.options, options)
     try:
         return factory(**options)
     except TypeError:
@@ -74,7 +73,7 @@ def _is_files(files: object) -> bool:
     )
 
 
-def _names(factory: LauncherFactory, options: Iterable[str]) -> Iterable[str]:
+def _names(factory: type[Launcher], options: Iterable[str]) -> Iterable[str]:
     """The names of a launcher's options; all that were given, if it takes any."""
     import inspect
 

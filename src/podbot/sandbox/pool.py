@@ -17,7 +17,7 @@ from typing import Self
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.options import launcher_of
-from podbot.sandbox.sandbox import Sandbox, opened
+from podbot.sandbox.sandbox import Sandbox
 
 REFILL_PAUSE = 0.01
 
@@ -108,7 +108,7 @@ class Pool:
 
     def _warm(self) -> Sandbox:
         """A new sandbox whose guest has done its work once: the first command is the slowest."""
-        sandbox = opened(launcher_of(self._backend, self._options))
+        sandbox = launcher_of(self._backend, self._options).sandbox()
         try:
             with contextlib.suppress(SandboxError):  # a backend without commands, or without `true`
                 sandbox.exec(["true"])

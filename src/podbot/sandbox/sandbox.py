@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
@@ -362,12 +362,6 @@ class Sandbox:
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return f"<{type(self).__name__} {self.backend} {self.workdir!r} {state}>"
-
-
-def opened(launcher: Launcher) -> Sandbox:
-    """A sandbox of a launcher: of its backend's own class, if that has one."""
-    make: Callable[[], Sandbox] | None = getattr(launcher, "sandbox", None)
-    return Sandbox(launcher) if make is None else make()
 
 
 def _end(channel: Channel, launched: Launched, pipes: dict[int, OutputPipes], owner: int) -> None:

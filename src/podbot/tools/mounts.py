@@ -18,7 +18,8 @@ from typing import cast
 from podbot.changes.tree import Tree
 from podbot.errors import Kind, ToolValidationError
 from podbot.runtime.given import expect, expect_each
-from podbot.sandbox.guest import Glob, Refused
+from podbot.sandbox.guest.globs import Glob
+from podbot.sandbox.guest.refusals import Refused
 from podbot.sandbox.visible import visible
 from podbot.tools.paths import VfsPath, check_segments, normalize_string_path
 

@@ -14,39 +14,18 @@ from functools import lru_cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import guest, interpreter
+from podbot.sandbox import boot, interpreter
 from podbot.sandbox.overlay import layers
 
 FOLDER = "kits"
 INSIDE = "/run/podbot/kit"
-START = (
-    f"import sys; sys.path.insert(0, {INSIDE!r}); sys.dont_write_bytecode = True\n"
-    "if sys.version_info < (3, 8): sys.exit('podbot: Python ' + sys.version.split()[0])\n"
-    "import guest; guest.main()"
-)
-"""Importing finds the compiled guest if this Python is the host's; else it is compiled (40 ms)."""
-
-
-BOOT = """
-import os, sys
-def take(size):
-    data = b""
-    while len(data) < size:
-        part = os.read(0, size - len(data))
-        if not part: sys.exit("podbot: nobody is there")
-        data += part
-    return data
-if sys.version_info < (3, 8): sys.exit("podbot: Python " + sys.version.split()[0])
-guest = sys.modules["guest"] = type(sys)("guest")
-exec(compile(take(int.from_bytes(take(4), "big")), "guest.py", "exec"), guest.__dict__)
-guest.main()
-"""
-"""For a container where nothing of this machine can be mounted: the guest comes by the line."""
+START = boot.started_from(f"{INSIDE}/guest")
+"""Importing finds what is compiled if this Python is the host's; else it is compiled (40 ms)."""
 
 
 def path() -> Path:
     """The folder to mount at `INSIDE`."""
-    source = (str(layers.root()), guest.__file__, interpreter.ripgrep())
+    source = (str(layers.root()), interpreter.ripgrep())
     if not _made(*source).is_dir():  # swept away by another version of podbot
         _made.cache_clear()
     return _made(*source)
@@ -54,14 +33,7 @@ def path() -> Path:
 
 def command(line: str, code: str = START) -> list[str]:
     """What a container runs: the guest, on a socket or on descriptors."""
-    # Isolated and without site: nothing of the image's environment or the workspace gets in.
-    return ["python3", "-I", "-S", "-c", code, *line.split()]
-
-
-def sent() -> bytes:
-    """What `BOOT` wants first."""
-    text = Path(guest.__file__).read_bytes()
-    return len(text).to_bytes(4, "big") + text
+    return boot.command(line, code)
 
 
 def ripgrep() -> str | None:
@@ -83,11 +55,11 @@ def drop_old() -> None:
 
 
 @lru_cache(maxsize=4)
-def _made(root: str, source: str, rg: str | None) -> Path:
-    text = Path(source).read_bytes()
+def _made(root: str, rg: str | None) -> Path:
+    parts = boot.sources()
     # The hash Python itself tells versions of a module by; a real one would load OpenSSL.
-    rest = f"{importlib.util.MAGIC_NUMBER!r} {_facts(rg)}".encode()
-    kit = Path(root, FOLDER, importlib.util.source_hash(text + rest).hex())
+    whole = f"{importlib.util.MAGIC_NUMBER!r} {_facts(rg)} {parts}".encode()
+    kit = Path(root, FOLDER, importlib.util.source_hash(whole).hex())
     if kit.is_dir():
         return kit
     import shutil  # only where one is made
@@ -95,7 +67,7 @@ def _made(root: str, source: str, rg: str | None) -> Path:
     draft = kit.with_name(f".{kit.name}-{os.urandom(4).hex()}")
     try:
         draft.mkdir(parents=True)
-        _fill(draft, text, rg if _is_static(rg) else None)
+        _fill(draft, parts, rg if _is_static(rg) else None)
         try:
             os.rename(draft, kit)
         except OSError:
@@ -112,29 +84,32 @@ def _made(root: str, source: str, rg: str | None) -> Path:
     return kit
 
 
-def _fill(draft: Path, text: bytes, rg: str | None) -> None:
+def _fill(draft: Path, parts: dict[str, bytes], rg: str | None) -> None:
     import shutil
 
-    (draft / "guest.py").write_bytes(text)
-    compiled = (
-        draft / "__pycache__" / os.path.basename(importlib.util.cache_from_source("guest.py"))
-    )
-    compiled.parent.mkdir()
-    compiled.write_bytes(_compiled(text))
+    folder = draft / "guest"
+    cache = folder / "__pycache__"
+    cache.mkdir(parents=True)
+    for name, text in parts.items():
+        compiled = os.path.basename(importlib.util.cache_from_source(f"{name}.py"))
+        for file, data in (
+            (folder / f"{name}.py", text),
+            (cache / compiled, _compiled(name, text)),
+        ):
+            file.write_bytes(data)
+            file.chmod(0o644)
     if rg is not None:
         shutil.copyfile(rg, draft / "rg")
         (draft / "rg").chmod(0o755)
-    for place in (draft, compiled.parent):
+    for place in (draft, folder, cache):
         place.chmod(0o755)
-    for file in (draft / "guest.py", compiled):
-        file.chmod(0o644)
 
 
-def _compiled(text: bytes) -> bytes:
-    """The guest as Python keeps compiled modules; of the kind not compared with its source."""
+def _compiled(name: str, text: bytes) -> bytes:
+    """A module as Python keeps compiled ones; of the kind not compared with its source."""
     import marshal
 
-    code = compile(text, f"{INSIDE}/guest.py", "exec", dont_inherit=True)
+    code = compile(text, f"{INSIDE}/guest/{name}.py", "exec", dont_inherit=True)
     unchecked = (1).to_bytes(4, "little")
     return (
         importlib.util.MAGIC_NUMBER

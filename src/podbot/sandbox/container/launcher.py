@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from podbot.sandbox.container.settings import ContainerOptions, Settings, Target
 from podbot.sandbox.container.stay import Stay
-from podbot.sandbox.launcher import Launched
+from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from podbot.sandbox.container.sandbox import ContainerSandbox
 
 
-class ContainerLauncher:
+class ContainerLauncher(Launcher):
     """Starts a container sandbox; see `Settings` for the options.
 
     Launching again, after the container was stopped or lost, goes on over the same files.

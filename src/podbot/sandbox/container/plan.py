@@ -14,6 +14,7 @@ from podbot.engine.profiles import PRIVILEGED, TOOLS, Profile, Tmpfs
 from podbot.engine.specs import BindMount, ContainerSpec, Mount
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass, replace
+from podbot.sandbox import over_stream
 from podbot.sandbox.container import kit, place
 from podbot.sandbox.container import target as targets
 from podbot.sandbox.container.identity import Identity
@@ -54,7 +55,7 @@ def spec(draft: Draft) -> ContainerSpec:
     """The container to create."""
     settings = draft.settings
     mounts: list[Mount] = []
-    line = kit.command("0 1", kit.BOOT)
+    line = over_stream.command()
     if draft.workspace is not None:
         mounts = [BindMount(str(kit.path()), kit.INSIDE, read_only=True), draft.workspace]
         mounts += [BindMount(path, path) for path in _writable(settings)]

@@ -7,7 +7,6 @@ lost, over the same files. This module does; `plan.py`, `identity.py` and `targe
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import threading
@@ -22,7 +21,7 @@ from podbot.errors import (
     SandboxError,
 )
 from podbot.frozen import dataclass, replace
-from podbot.sandbox import wire
+from podbot.sandbox import over_stream
 from podbot.sandbox.container import (
     engines,
     identity,
@@ -39,12 +38,11 @@ from podbot.sandbox.container.place import Door, Place
 from podbot.sandbox.container.running import Running
 from podbot.sandbox.container.settings import WORKDIR, Settings, no_folder
 from podbot.sandbox.container.settings import Target as GivenTarget
-from podbot.sandbox.container.stream import Stream
+from podbot.sandbox.container.stream import Attached
 from podbot.sandbox.container.target import Target
 from podbot.sandbox.container.workspace import Workspace
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.overlay.watcher import DiskWatcher
-from podbot.sandbox.visible import visible
 
 READY_SECONDS = 60.0
 SELINUX = "/sys/fs/selinux/enforce"
@@ -218,36 +216,27 @@ class Stay:
     def _by_stream(self, grounds: Grounds, why: str) -> Line:
         running = self._created(grounds, stream=True)
         try:
-            stream = Stream(running.engine.containers.attach(running.id))
+            hijacked = running.engine.containers.attach(running.id)
             try:
                 making.start(running, self.settings.image)
-                self._greet(stream)
             except BaseException:
-                stream.near.close()
+                hijacked.close()
                 raise
+            line = self._booted(Attached(hijacked))
             if grounds.facts.local:
                 with contextlib.suppress(ContainerError):  # it ended: the channel will tell
                     running.hold(running.engine.containers.inspect(running.id).pid)
         except BaseException:
             running.end()
             raise
-        return Line(running, stream.near, report.BY_STREAM.format(why=why))
+        return Line(running, line, report.BY_STREAM.format(why=why))
 
-    def _greet(self, stream: Stream) -> None:
+    def _booted(self, attached: Attached) -> socket.socket:
         """See that a guest answers at the other end."""
-        first = {"id": 1, "op": "init", **self._config({}, self.starts)}
-        stream.near.settimeout(READY_SECONDS)
         try:
-            if self._elsewhere:
-                stream.near.sendall(kit.sent())
-            stream.near.sendall(wire.encode(first))
-            head_size, payload = wire.HEADER.unpack(_exactly(stream.near, wire.HEADER.size))
-            if head_size > wire.MAX_HEAD or payload:
-                raise wire.broken("its first word")
-            json.loads(_exactly(stream.near, head_size))
-        except (OSError, ValueError, GuestLostError) as error:
-            said = visible(stream.said.strip())
-            raise making.no_guest(self.settings.image, said or str(error)) from None
+            return over_stream.boot(attached.bytes, send=self._elsewhere, said=attached.said)
+        except over_stream.NoGuestError as error:
+            raise making.no_guest(self.settings.image, error.said) from None
 
     def _config(self, rlimits: dict[str, int], starts: int) -> dict[str, object]:
         rg = None if self._elsewhere else kit.ripgrep()
@@ -374,13 +363,3 @@ class Stay:
 
 def _selinux(grounds: Grounds, line: Line) -> bool:
     return grounds.facts.local and not line.stream and os.path.exists(SELINUX)
-
-
-def _exactly(line: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = line.recv(size - len(data))
-        if not part:
-            raise ConnectionResetError("it hung up")
-        data += part
-    return data

@@ -21,7 +21,7 @@ from podbot.frozen import dataclass
 from podbot.sandbox import bookkeeping, interpreter, wire
 from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.launcher import Launched
+from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay import (
     cgroups,
@@ -50,7 +50,7 @@ READY_SECONDS = 60.0
 Target = str | os.PathLike[str]
 
 
-class OverlayLauncher:
+class OverlayLauncher(Launcher):
     """Starts an overlay sandbox over one or several folders.
 
     ``target``: a folder, or several; default the current one. The first is the working folder.

@@ -1,4 +1,5 @@
-"""Layers on disk: where a sandbox's writes go, kept until someone discards them.
+"""Layers on disk: where a sandbox's writes go, kept until someone discards them. More than 600
+lines, as making, finding, sweeping and removing one rest on the same few files and locks.
 
 A layer is a folder of its own below the layer root: ``layer.json`` (what it is; locked while its
 sandbox lives), ``N.upper`` and ``N.work`` for each target, ``home.*`` for the throw-away home. The
@@ -559,7 +560,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 def remove(path: Path) -> None:
     """Remove a tree of ours, whatever modes overlay or a guest left in it."""
-    from podbot.sandbox.guest import remove_tree  # large, and mostly not needed
+    from podbot.sandbox.guest.trees import remove_tree  # mostly not needed
 
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -129,7 +129,7 @@ def _reading(top: int, folder: str) -> Iterator[int]:
 
 
 def _open_plainly(top: int, folder: str) -> int | None:
-    from podbot.sandbox.guest import open_beneath  # large; few sandboxes are watched
+    from podbot.sandbox.guest.syscalls import open_beneath  # few sandboxes are watched
 
     try:
         fd = open_beneath(top, folder, _FOLDER, 0)

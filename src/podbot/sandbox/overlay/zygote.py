@@ -23,7 +23,10 @@ import sys
 import time
 
 from podbot.frozen import dataclass
-from podbot.sandbox import guest
+from podbot.sandbox.guest.loop import usual_signals
+from podbot.sandbox.guest.requests import Guest
+from podbot.sandbox.guest.trees import remove_tree
+from podbot.sandbox.guest.wire import HEADER
 from podbot.sandbox.overlay import kernel, setup
 from podbot.sandbox.overlay.agreed import PRIVATE
 
@@ -325,7 +328,7 @@ def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
         folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            guest.remove_tree(folder, os.path.basename(path))
+            remove_tree(folder, os.path.basename(path))
         finally:
             os.close(folder)
 
@@ -341,7 +344,7 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         os.dup2(orders.fileno(), GUEST_FD, inheritable=False)
         orders.detach()
         os.closerange(GUEST_FD + 1, 1 << 20)
-        inside = guest.Guest()
+        inside = Guest()
         ground: setup.Ground | setup.SetupError
         try:
             ground = setup.Ground(ground_for)
@@ -362,7 +365,7 @@ def _become_guest(orders: socket.socket, ground_for: setup.Terms, files: tuple[i
         os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
 
 
-def _serve(inside: guest.Guest, ground: setup.Ground | setup.SetupError, plan: Plan) -> None:
+def _serve(inside: Guest, ground: setup.Ground | setup.SetupError, plan: Plan) -> None:
     try:
         if isinstance(ground, setup.SetupError):
             raise ground
@@ -384,7 +387,7 @@ def _say(line: int, head: dict[str, object]) -> None:
     """The first word on a guest's line, before any request: the frame with number 0."""
     body = json.dumps(head).encode("ascii")
     with contextlib.suppress(OSError):  # the host hung up already
-        os.write(line, guest.HEADER.pack(len(body), 0) + body)
+        os.write(line, HEADER.pack(len(body), 0) + body)
 
 
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
@@ -405,7 +408,7 @@ def main() -> None:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # one lock a sandbox
     os.chdir("/")
-    guest.usual_signals()
+    usual_signals()
     try:
         zygote = Zygote(control, int(sys.argv[2]), files)
     except ProcessLookupError:

@@ -1,0 +1,88 @@
+"""Starting a program, quickly, and saying why it did not start."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from podbot.sandbox.guest.loop import SPAWN_SIGNALS
+from podbot.sandbox.guest.refusals import Refused, refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Actions = list[tuple[int | str, ...]]
+    """What posix_spawn does to a child's descriptors."""
+
+
+def find_program(name: str, path: str) -> str:
+    """Where a command is, as execvp would look, with the reason when it is nowhere."""
+    if "/" in name:
+        return name
+    denied = False
+    for folder in path.split(":"):
+        candidate = os.path.join(folder or ".", name)
+        try:
+            if stat.S_ISREG(os.stat(candidate).st_mode):
+                if os.access(candidate, os.X_OK):
+                    return candidate
+                denied = True
+        except OSError:
+            continue
+    if denied:
+        raise Refused("command_not_executable", f"{name}: found in PATH but not executable")
+    raise Refused("command_not_found", f"{name}: no such command in PATH")
+
+
+def spawn_program(argv: list[str], env: Mapping[str, str], cwd: str | int, actions: Actions) -> int:
+    """Start a program in a session of its own; gives its pid.
+
+    posix_spawn shares this process's memory until exec, which is what makes it quick. The guest
+    has one thread, so it may step into the folder for a moment.
+    """
+    program = find_program(argv[0], env.get("PATH", "/usr/bin:/bin"))
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise Refused("bad_cwd", refused(error, cwd).message) from error
+    try:
+        return os.posix_spawn(
+            program, argv, env, file_actions=actions, setsid=True, setsigdef=SPAWN_SIGNALS
+        )
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:  # a script without #!: what a shell would do
+            try:
+                return os.posix_spawn(
+                    "/bin/sh",
+                    ["sh", program, *argv[1:]],
+                    env,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigdef=SPAWN_SIGNALS,
+                )
+            except OSError as again:
+                error = again
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise Refused(
+                "command_not_found", f"{argv[0]}: no such program (or its interpreter)"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOEXEC):
+            raise Refused("command_not_executable", f"{argv[0]}: not executable") from error
+        if error.errno in (errno.EAGAIN, errno.ENOMEM):
+            raise Refused("out_of_processes", f"{argv[0]}: no room for another process") from error
+        # gVisor says that a name is too long; the program's was found, so it is an argument's.
+        if error.errno in (errno.E2BIG, errno.ENAMETOOLONG):
+            raise Refused("too_large", f"{argv[0]}: the arguments are too long") from error
+        raise refused(error, argv[0]) from error
+    finally:
+        os.chdir("/")
+
+
+def pipe_to(actions: Actions, target: int, reading: bool) -> tuple[int, int]:
+    """A pipe whose far end becomes a child's descriptor; gives (near end, far end)."""
+    read, write = os.pipe()
+    near, far = (write, read) if reading else (read, write)
+    actions.append((os.POSIX_SPAWN_DUP2, far, target))
+    return near, far
