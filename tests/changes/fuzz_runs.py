@@ -304,6 +304,9 @@ class Game:
                                  f"{plain(before, path)} / {plain(after, path)}")  # fmt: skip
             if plain(before, path) in (plain(run.base, path), plain(run.inside, path)):
                 continue
+            was = before["found"].get(path)
+            if was is not None and stat.S_ISDIR(was[0]) and path not in after["found"]:
+                continue  # a folder goes with its mode, if all that is in it does
             if not self.is_merge(run, path, before, after, is_part):
                 raise WrongError(
                     f"run {run.number} applied over {path}: began from {plain(run.base, path)},"

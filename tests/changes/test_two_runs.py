@@ -324,6 +324,11 @@ PLAIN: dict[str, tuple[str, str, str]] = {
         "cp file t; mv t file; echo more >> file",
         "removed it",
     ),
+    "the other removed it, and something was moved there": (
+        "rm file",
+        "mv more file",
+        "removed it",
+    ),
     "one made it a link": ("ln -sf x file", replace_line(2, "B"), "not both files"),
     "one gave it another name": (
         "ln file name; echo more >> file",
@@ -336,6 +341,7 @@ PLAIN: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("case", PLAIN)
 def test_what_cannot_be_merged_is_a_plain_conflict(target: Path, file: Path, case: str) -> None:
     first, second, reason = PLAIN[case]
+    (target / "more").write_text("more\n" * 9)
     one, other = run(target, first), run(target, second)
     merge_in(one, allow_flagged=True)
     after = look(target)

@@ -64,7 +64,7 @@ def _concerned(changes: ChangeSet) -> set[str]:
     folders: dict[str, bool] = {}
     found: set[str] = set()
     for change in changes:
-        if change.old is not None:
+        if change.old is not None and change.kind is not RENAMED:
             if change.old.ctime_ns > changes.since_ns:
                 found.add(change.where)
             continue
@@ -152,9 +152,9 @@ class _Merging:
 
     def _looked_at(self, change: Change) -> Iterable[Change]:
         """What is left of a change: itself, another in its place, or nothing."""
-        if change.kind is RENAMED or change.where not in self._past:
+        if change.where not in self._past:
             return (change,)
-        if change.old is None:
+        if change.old is None or change.kind is RENAMED:
             self._note_removed(change)
             return (change,)
         meeting = _Meeting(self._changes, change, self._past)
