@@ -101,7 +101,8 @@ def do(verb, path, more):
         except OSError: pass
         do(*more)
     elif verb == "copy":
-        if not f"{path}/".startswith(f"{more}/"): shutil.copytree(more, path, symlinks=True)
+        here, into = os.path.realpath(more), os.path.realpath(path)  # links may lead to one folder
+        if not f"{into}/".startswith(f"{here}/"): shutil.copytree(more, path, symlinks=True)
     elif verb == "mode" and not os.path.islink(path): os.chmod(path, more)
     elif verb == "time": os.utime(path, ns=(more, more), follow_symlinks=False)
     elif verb == "note" and not os.path.islink(path): os.setxattr(path, "user.note", more.encode())

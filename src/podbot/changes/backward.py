@@ -42,12 +42,14 @@ class Applied:
     """What is known of a plan that was carried out: the state of each path after it.
 
     ``natural`` are folders (target and path) whose time is no longer the one podbot left, and
-    ``modes`` those of folders whose mode someone changed since.
+    ``modes`` those of folders whose mode someone changed since. ``strange`` are folders of the host
+    in the place of those that were there then: all attributes of them are the host's.
     """
 
     after: Mapping[int, State | None]
     natural: Collection[tuple[int, str]] = ()
     modes: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    strange: Collection[tuple[int, str]] = ()
 
 
 def take_back(site: Site, applied: Applied | None = None) -> Outcome:
@@ -326,8 +328,8 @@ class _Backward:
     # Folders, when all is back in them
 
     def _finish(self, note: Folder) -> None:
-        was = note.was
-        if was is None:
+        was, key = note.was, (note.target, note.path)
+        if was is None or (self._applied is not None and key in self._applied.strange):
             return
         tree = self._site.tree(note)
         try:
@@ -336,7 +338,6 @@ class _Backward:
             return  # gone, or not a folder: told where it matters
         have = os.fstat(fd)
         made_again = not placing.is_same_object(have, was)
-        key = (note.target, note.path)
         if self._applied is not None and key in self._applied.modes:
             was = replace(was, mode=self._applied.modes[key])
         mode = have.st_mode & 0o7777

@@ -151,27 +151,30 @@ class Site:
         return above
 
     def refuse_if_not_ours(self, remedy: str) -> None:
-        """Raise `ChangesError` if a folder whose entries change can neither be written nor opened.
+        """Raise `ChangesError` if a folder that changes can neither be written nor opened.
 
         Nothing is touched for that. Folders that are not there yet are not looked at.
         """
-        keys = {
+        keys: dict[tuple[int, str], Move | Folder] = {
             (move.target, above): move
             for move in self.plan.moves
             if not move.in_place
             for above in (move.path.rpartition("/")[0], self.staging_folder(move))
         }
-        for (target, above), move in keys.items():
+        dressed = (note for note in self.plan.folders if note.was and note.new)
+        keys |= {(note.target, note.path): note for note in dressed}
+        for (target, above), entry in keys.items():
             try:
-                place = placing.by_handle(self.tree(move).folder(above))
+                place = placing.by_handle(self.tree(entry).folder(above))
                 facts = os.stat(place)
                 if os.access(place, os.W_OK | os.X_OK, effective_ids=True):
                     continue
                 is_read_only = bool(os.statvfs(place).f_flag & os.ST_RDONLY)
             except OSError:
                 continue  # made by the plan, or told by whoever needs it
-            if facts.st_uid == os.geteuid() and not is_read_only:
-                continue  # closed to its owner, who may open it
+            # Closed to its owner, who may open it; one that nobody may write into is not.
+            if facts.st_uid == os.geteuid() and not is_read_only and facts.st_mode & 0o300 != 0o300:
+                continue
             where = shown_name(self.plan.where(Folder(target, above, None, None)))
             reason = "can only be read" if is_read_only else "is not yours to write"
             raise ChangesError(f"{where} {reason}", kind=Kind.PERMISSION, remedy=remedy)
