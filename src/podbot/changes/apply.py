@@ -12,7 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -321,9 +321,10 @@ class _Application:
                     raise
                 raise failure from error
             if result.copied:
-                recovery.sweep(own, site, result)
-                others = self._other_names(plan, trees)
-                remembering.touched(own, site, result, others)
+                with suppress(OSError):  # it is applied; the next command sweeps what is left
+                    recovery.sweep(own, site, result)
+                    others = self._other_names(plan, trees)
+                    remembering.touched(own, site, result, others)
         return Applied(own.id, str(own.folder), planned.changed, skipped)
 
     def _remedy(self) -> str:
@@ -346,7 +347,10 @@ class _Application:
             old = change.old
             if old is None or (old.device, old.inode) not in moved or change.target not in trees:
                 continue
-            now = trees[change.target].state(change.path)
+            try:
+                now = trees[change.target].state(change.path)
+            except OSError:
+                continue  # it lies in a folder that is closed now
             if now is not None and now.inode == old.inode and now.looks_like(old):
                 found.append((index[change.target], old, now))
         return found

@@ -69,6 +69,9 @@ class _Backward:
 
     def run(self) -> Outcome:
         open_up(self._site)
+        # What comes back may be another name of a file in one that was closed, too.
+        folders = (note for note in self._plan.folders if note.was and note.new)
+        open_up(self._site, {(note.target, note.path) for note in folders})
         if self._applied is not None:
             self._stage_copies()
         moves = self._plan.moves

@@ -79,7 +79,7 @@ class Site:
         self._shelves: set[tuple[int, int]] = set()  # those that were made, by target
         self._brought: dict[tuple[int, int], tuple[Move, int]] = {}
         self._waiting: dict[tuple[int, int], tuple[Move, int]] = {}
-        self._names: dict[int, dict[int, str]] = {}
+        self._names: dict[int, dict[int, list[str]]] = {}
         self._leaving = {
             (move.target, move.path)
             for move in plan.moves
@@ -302,19 +302,18 @@ class Site:
         if was is None or was.type is not FILE or was.links < 2:
             return False
         tree = self.tree(move)
-        path = self._other_names(move.target).get(was.inode)
-        if path is None:
-            return False
-        try:
-            facts = tree.facts(path)
-            if facts is None or not placing.is_same(facts, was):
-                return False
-            _link(tree.parent(path), to)
-        except PermissionError:
-            return False  # someone else's file, or in a folder that is closed: a copy has to do
-        return True
+        for path in self._other_names(move.target).get(was.inode, ()):
+            try:
+                facts = tree.facts(path)
+                if facts is None or not placing.is_same(facts, was):
+                    continue
+                _link(tree.parent(path), to)
+            except PermissionError:
+                continue  # someone else's file, or in a folder that is closed
+            return True
+        return False  # a copy has to do
 
-    def _other_names(self, target: int) -> dict[int, str]:
+    def _other_names(self, target: int) -> dict[int, list[str]]:
         """Where in a target the files are that had several names, by inode; looked for once."""
         if target in self._names:
             return self._names[target]
@@ -323,7 +322,7 @@ class Site:
             for move in self.plan.moves
             if move.target == target and move.was is not None and move.was.links > 1
         }
-        found: dict[int, str] = {}
+        found: dict[int, list[str]] = {}
         tree = self._trees[target]
         waiting = [""] if tree is not None else []
         while waiting and tree is not None:
@@ -334,7 +333,7 @@ class Site:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(path)
                     elif entry.inode() in wanted and not entry.name.startswith(journal.PREFIX):
-                        found[entry.inode()] = path
+                        found.setdefault(entry.inode(), []).append(path)
         self._names[target] = found
         return found
 
