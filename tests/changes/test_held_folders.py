@@ -22,6 +22,7 @@ from podbot.changes.journal import Journal
 from podbot.changes.tree import Tree
 from podbot.changes.undo import undo
 from podbot.config import places
+from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 
 @pytest.fixture(params=["one disk", "two disks"])
@@ -153,3 +154,37 @@ def test_a_closed_tree_gives_no_number_that_could_be_anothers(target: Path) -> N
                 use("folder/file")
             with pytest.raises(ValueError, match="closed"):
                 use("")
+
+
+@pytest.mark.parametrize(
+    ("closed", "work"),
+    [
+        ("near", "rm -r away"),  # one of the other names is beyond us, and another is not
+        ("far", "rm -r away"),
+        ("", "rm -r away; chmod 444 near far"),  # all are, until the folders have their modes again
+        ("", "rm away/file near/file; mkdir near/file; chmod 444 near"),
+    ],
+)
+def test_a_file_is_one_with_its_other_names_again_where_folders_are_closed(
+    target: Path, disks: str, closed: str, work: str
+) -> None:
+    for folder in ("away", "far", "near"):
+        (target / folder).mkdir()
+    (target / "away/file").write_text("file\n")
+    os.link(target / "away/file", target / "near/file")
+    os.link(target / "away/file", target / "far/file")
+    if closed:
+        (target / closed).chmod(0o444)
+    with OverlaySandbox(target) as sandbox:
+        assert sandbox.exec(["bash", "-ec", work]).ok
+    assert sandbox.layer is not None
+
+    applied = apply(capture(sandbox.layer))
+
+    assert nothing_left_in(target)
+    undo(applied.id)
+    for folder in ("far", "near"):
+        (target / folder).chmod(0o755)
+    assert (target / "away/file").stat().st_nlink == 3
+    assert (target / "away/file").samefile(target / "near/file")
+    assert (target / "away/file").samefile(target / "far/file")

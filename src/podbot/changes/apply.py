@@ -12,7 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -320,7 +320,8 @@ class _Application:
                     raise
                 raise failure from error
             if result.copied:
-                remembering.touched(own, site, result, recovery.sweep(own, site, result))
+                with suppress(OSError):  # it is applied; the next command sweeps what is left
+                    remembering.touched(own, site, result, recovery.sweep(own, site, result))
         return Applied(own.id, str(own.folder), planned.changed, skipped)
 
     def _remedy(self) -> str:

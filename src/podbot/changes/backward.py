@@ -42,12 +42,14 @@ class Applied:
     """What is known of a plan that was carried out: the state of each path after it.
 
     ``natural`` are folders (target and path) whose time is no longer the one podbot left, and
-    ``modes`` those of folders whose mode someone changed since.
+    ``modes`` those of folders whose mode someone changed since. ``strange`` are folders of the host
+    in the place of those that were there then: all attributes of them are the host's.
     """
 
     after: Mapping[int, State | None]
     natural: Collection[tuple[int, str]] = ()
     modes: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    strange: Collection[tuple[int, str]] = ()
 
 
 def take_back(site: Site, applied: Applied | None = None) -> Outcome:
@@ -67,6 +69,9 @@ class _Backward:
 
     def run(self) -> Outcome:
         open_up(self._site)
+        # What comes back may be another name of a file in one that was closed, too.
+        folders = (note for note in self._plan.folders if note.was and note.new)
+        open_up(self._site, {(note.target, note.path) for note in folders})
         if self._applied is not None:
             self._stage_copies()
         moves = self._plan.moves
@@ -328,8 +333,8 @@ class _Backward:
     # Folders, when all is back in them
 
     def _finish(self, note: Folder) -> None:
-        was = note.was
-        if was is None:
+        was, key = note.was, (note.target, note.path)
+        if was is None or (self._applied is not None and key in self._applied.strange):
             return
         tree = self._site.tree(note)
         try:
@@ -338,7 +343,6 @@ class _Backward:
             return  # gone, or not a folder: told where it matters
         have = os.fstat(fd)
         made_again = not placing.is_same_object(have, was)
-        key = (note.target, note.path)
         if self._applied is not None and key in self._applied.modes:
             was = replace(was, mode=self._applied.modes[key])
         mode = have.st_mode & 0o7777

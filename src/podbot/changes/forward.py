@@ -337,7 +337,9 @@ def open_up(
     """
     opened: dict[tuple[int, str], int] = {}
     if only is None:
-        only = _on_the_way(site.plan.moves)
+        # Of some folders only the mode or the time is changed.
+        stay = [note for note in site.plan.folders if note.was is not None]
+        only = _on_the_way([*site.plan.moves, *stay])
     for note in site.plan.folders:  # the outer ones come first
         key = (note.target, note.path)
         if key not in only:
@@ -360,16 +362,16 @@ def open_up(
     return opened
 
 
-def _on_the_way(moves: Iterable[Move]) -> set[tuple[int, str]]:
-    """Every folder above a move, by target and path."""
+def _on_the_way(entries: Iterable[Move | Folder]) -> set[tuple[int, str]]:
+    """Every folder above these, by target and path."""
     found: set[tuple[int, str]] = set()
-    for move in moves:
-        path = move.path
+    for entry in entries:
+        path = entry.path
         while path:
             path = path.rpartition("/")[0]
-            if (move.target, path) in found:
+            if (entry.target, path) in found:
                 break
-            found.add((move.target, path))
+            found.add((entry.target, path))
     return found
 
 

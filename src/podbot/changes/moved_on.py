@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
 from typing import BinaryIO, NamedTuple
 
 from podbot.changes import git_index, lineage, placing
@@ -24,11 +26,12 @@ from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
 from podbot.sandbox import extents
-from podbot.sandbox.overlay import layers
+from podbot.sandbox.overlay import kernel, layers, mounts
 
 Ways = tuple[tuple[str, os.stat_result], ...] | None
 """What must be set aside to go on, by path; None if there is no way."""
 NOTHING: Ways = ()
+_COVERED = "something was mounted there since"
 
 
 class Clash(NamedTuple):
@@ -37,6 +40,15 @@ class Clash(NamedTuple):
     entry: Move | Folder
     reason: str
     ways: Ways
+
+
+class _Left(NamedTuple):
+    """A folder an application left: as it was then, what is there now, and whether it is it."""
+
+    note: Folder
+    after: State
+    now: os.stat_result | None
+    is_it: bool
 
 
 class LayerFiles:
@@ -106,6 +118,7 @@ class Check:
         self._kept = site.kept()
         self._ledgers = [Ledger(place.path) for place in self._plan.places]
         self._folder_is_there: dict[tuple[int, str], bool] = {}
+        self._mounts = [mounts.all_below(place.path) for place in self._plan.places]
         self._brought = {(m.target, m.path) for m in self._plan.moves if m.new is not None}
         self._returning = {
             (m.target, m.path)
@@ -124,7 +137,8 @@ class Check:
             found += self._of_names([move for move in linked if move not in told], later)
         told = {clash.entry for clash in found}
         found += self._of_new_names([move for move in self._plan.moves if move not in told])
-        return found + [clash for note, after in self._notes() for clash in self._of(note, after)]
+        found += [clash for note, after in self._notes() for clash in self._of(note, after)]
+        return [*found, *self._lost()]
 
     def _with_run(self, clash: Clash, later: Lineage) -> Clash:
         """The same, naming the run whose application lies on top, if it is one."""
@@ -148,7 +162,10 @@ class Check:
             after = self._result.after.get(move.number)
             if after is None or after.type is not FILE:
                 continue
-            facts = self._site.tree(move).facts(move.path)
+            try:
+                facts = self._site.tree(move).facts(move.path)
+            except OSError:
+                continue  # it cannot be reached, which is a clash by itself
             if facts is None or facts.st_nlink == 1:
                 continue
             now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
@@ -161,6 +178,8 @@ class Check:
                 yield Clash(move, reason, None)
 
     def _clash(self, move: Move) -> Clash | None:
+        if self._is_covered(move):
+            return Clash(move, _COVERED, None)
         try:
             facts = self._site.tree(move).facts(move.path)
             has_folder = self._has_folder(move)
@@ -185,15 +204,57 @@ class Check:
 
     def _aside(self, entry: Move | Folder, facts: os.stat_result, path: str = "") -> Ways:
         """What would have to be set aside; nothing if that cannot be done."""
-        is_folder = placing.type_of(facts) is FOLDER
+        is_folder, path = placing.type_of(facts) is FOLDER, path or entry.path
         far = self._site.is_far(Move(-1, entry.target, entry.path, None, None))
-        return None if is_folder and far else ((path or entry.path, facts),)
+        is_mount = any(f"{point}/".startswith(f"{path}/") for point in self._mounts[entry.target])
+        return None if is_folder and (far or is_mount) else ((path, facts),)
+
+    def _is_covered(self, entry: Move | Folder) -> bool:
+        """Whether something was mounted there since, or on a folder above it in the target.
+
+        What the application left, if it still is there, is beneath and cannot be seen. What was
+        mounted at that time already has the folders that were seen then.
+        """
+        points = [
+            point
+            for point in self._mounts[entry.target]
+            if f"{entry.path}/".startswith(f"{point}/")
+        ]
+        if not points:
+            return False
+        known = entry.path
+        if isinstance(entry, Move) and not entry.in_place:
+            if known in points:
+                return True  # nobody could have put it there
+            known = known.rpartition("/")[0]
+        while known and (entry.target, known) not in self._known:
+            known = known.rpartition("/")[0]
+        if any(
+            point.startswith(f"{known}/" if known else "") and point != known for point in points
+        ):
+            return True
+        after, facts = self._known.get((entry.target, known)), None
+        with suppress(OSError):
+            facts = self._site.tree(entry).facts(known)
+        numbers = (
+            () if after is None else (after.identity, self._latest(entry.target, after.identity))
+        )
+        return facts is None or (facts.st_dev, facts.st_ino) not in [one[:2] for one in numbers]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, str], State]:
+        """What every folder was like that was there after the application."""
+        both = zip(self._plan.folders, self._result.folders, strict=True)
+        return {
+            (note.target, note.path): after
+            for note, after in both
+            if after is not None and after.type is FOLDER
+        }
 
     def _is_as_left(self, move: Move, after: State, facts: os.stat_result) -> bool:
         now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
-        if after.type is FOLDER:  # its ctime moves with every entry
-            is_it = now[:2] == after.identity[:2] and placing.type_of(facts) is FOLDER
-            return is_it or now[:2] == self._latest(move.target, after.identity)[:2]
+        if after.type is FOLDER:
+            return self._is_the_folder(move, after, facts)
         if now in (after.identity, self._latest(move.target, after.identity)):
             return True
         if now[:2] == after.identity[:2] and self._layer.has(move, after, facts):
@@ -202,6 +263,23 @@ class Check:
             # Git has put a new file there: that is the one to take away.
             self.instead[move.number] = self._site.tree(move).state_of(move.path, facts)
             return True
+        return False
+
+    def _is_the_folder(self, entry: Move | Folder, after: State, facts: os.stat_result) -> bool:
+        """Whether it is the very folder that was left; its ctime moves with every entry.
+
+        The number of one that is gone may be that of another by now, which was made later.
+        """
+        if placing.type_of(facts) is not FOLDER:
+            return False
+        number = (facts.st_dev, facts.st_ino)
+        for known in (after.identity, self._latest(entry.target, after.identity)):
+            if number == known[:2]:
+                if facts.st_ctime_ns == known[2]:
+                    return True
+                born = kernel.born_ns(self._site.tree(entry).folder(entry.path))
+                if born is None or born <= known[2]:
+                    return True
         return False
 
     def _latest(self, target: int, identity: Identity) -> Identity:
@@ -258,17 +336,54 @@ class Check:
 
     def _notes(self) -> Iterator[tuple[Folder, State]]:
         """Folders that were there after the application and still are."""
+        return ((one.note, one.after) for one in self._folders if one.is_it)
+
+    @cached_property
+    def _folders(self) -> list[_Left]:
+        """Folders that were there after the application, and what is there now."""
+        found = []
         for note, after in zip(self._plan.folders, self._result.folders, strict=True):
             if after is None or after.type is not FOLDER:
                 continue
-            try:
+            facts, is_it = None, False
+            with suppress(OSError):
                 facts = self._site.tree(note).facts(note.path)
-            except OSError:
-                continue  # told for what is in it
-            # The number of a folder that is gone may be that of a file by now.
-            is_folder = facts is not None and placing.type_of(facts) is FOLDER
-            if facts is not None and is_folder and placing.is_same_object(facts, after):
-                yield note, after
+                is_it = facts is not None and self._is_note(note, after, facts)
+            found.append(_Left(note, after, facts, is_it))
+        return found
+
+    def _is_note(self, note: Folder, after: State, facts: os.stat_result) -> bool:
+        """Whether it is that folder; or one just like it, where the host made it anew."""
+        if self._is_the_folder(note, after, facts):
+            return True
+        if note.was is None or placing.type_of(facts) is not FOLDER or self._is_covered(note):
+            return False
+        now = self._site.tree(note).state(note.path)
+        return now is not None and now.looks_like(after)
+
+    def _lost(self) -> Iterator[Clash]:
+        """Folders that should get their attributes back, and are not there any more."""
+        for one in self._folders:
+            if one.is_it or one.note.was is None or one.note.new is None:
+                continue
+            reason = "something else was put there since"
+            if one.now is None:
+                reason = "it was removed since, or cannot be reached"
+            yield Clash(one.note, _COVERED if self._is_covered(one.note) else reason, None)
+
+    def strange(self) -> list[tuple[int, str]]:
+        """Folders of the host in the place of those that were there: their attributes are its own.
+
+        What lay in the one that was there before is put back into them.
+        """
+        return [
+            (one.note.target, one.note.path)
+            for one in self._folders
+            if not one.is_it
+            and one.note.was is not None
+            and one.now is not None
+            and placing.type_of(one.now) is FOLDER
+        ]
 
     def refuse_if_no_room(self) -> None:
         """Raise if what must be copied back does not fit."""

@@ -258,7 +258,11 @@ def undoing_part(own: Journal, plan: Plan) -> Plan:
 def _note_taken(own: Journal, site: Site, part: Part) -> None:
     """A part was taken back: from now on the rest is what was applied."""
     folders = _folders_taken(own)
+    facts = own.facts(journal.UNDOING)
+    strange = facts.get("strange", ()) if isinstance(facts, dict) else ()
     for index, note in enumerate(site.plan.folders):
+        if [note.target, note.path] in strange:
+            continue  # what was left is not there, and this is none of ours
         now = now_at(site, note) if note.was is not None else None
         if now is not None and placing.type_of(now) is FOLDER:
             with suppress(OSError):
@@ -415,6 +419,7 @@ def _applied(own: Journal, result: Result) -> Applied:
         after,
         natural={(target, path) for target, path in notes.get("natural", ())},
         modes={(target, path): mode for target, path, mode in notes.get("modes", ())},
+        strange={(target, path) for target, path in notes.get("strange", ())},
     )
 
 

@@ -81,7 +81,7 @@ class Site:
         self._shelves: set[tuple[int, int]] = set()  # those that were made, by target
         self._brought: dict[tuple[int, int], tuple[Move, int]] = {}
         self._waiting: dict[tuple[int, int], tuple[Move, int]] = {}
-        self._names: dict[int, dict[int, str]] = {}
+        self._names: dict[int, dict[int, list[str]]] = {}
         self._ledgers: dict[int, Ledger] = {}
         self._leaving = {
             (move.target, move.path)
@@ -154,27 +154,30 @@ class Site:
         return above
 
     def refuse_if_not_ours(self, remedy: str) -> None:
-        """Raise `ChangesError` if a folder whose entries change can neither be written nor opened.
+        """Raise `ChangesError` if a folder that changes can neither be written nor opened.
 
         Nothing is touched for that. Folders that are not there yet are not looked at.
         """
-        keys = {
+        keys: dict[tuple[int, str], Move | Folder] = {
             (move.target, above): move
             for move in self.plan.moves
             if not move.in_place
             for above in (move.path.rpartition("/")[0], self.staging_folder(move))
         }
-        for (target, above), move in keys.items():
+        dressed = (note for note in self.plan.folders if note.was and note.new)
+        keys |= {(note.target, note.path): note for note in dressed}
+        for (target, above), entry in keys.items():
             try:
-                place = placing.by_handle(self.tree(move).folder(above))
+                place = placing.by_handle(self.tree(entry).folder(above))
                 facts = os.stat(place)
                 if os.access(place, os.W_OK | os.X_OK, effective_ids=True):
                     continue
                 is_read_only = bool(os.statvfs(place).f_flag & os.ST_RDONLY)
             except OSError:
                 continue  # made by the plan, or told by whoever needs it
-            if facts.st_uid == os.geteuid() and not is_read_only:
-                continue  # closed to its owner, who may open it
+            # Closed to its owner, who may open it; one that nobody may write into is not.
+            if facts.st_uid == os.geteuid() and not is_read_only and facts.st_mode & 0o300 != 0o300:
+                continue
             where = shown_name(self.plan.where(Folder(target, above, None, None)))
             reason = "can only be read" if is_read_only else "is not yours to write"
             raise ChangesError(f"{where} {reason}", kind=Kind.PERMISSION, remedy=remedy)
@@ -303,26 +306,24 @@ class Site:
             return False
         tree = self.tree(move)
         device, inode, _ = self._known_as(move.target, was)
-        path = self._other_names(move.target).get(inode)
-        if path is None:
-            return False
-        try:
-            facts = tree.facts(path)
-            if facts is None or not placing.is_same(
-                facts, replace(was, device=device, inode=inode)
-            ):
-                return False
-            _link(tree.parent(path), to)
-        except PermissionError:
-            return False  # someone else's file, or in a folder that is closed: a copy has to do
-        return True
+        known = replace(was, device=device, inode=inode)
+        for path in self._other_names(move.target).get(inode, ()):
+            try:
+                facts = tree.facts(path)
+                if facts is None or not placing.is_same(facts, known):
+                    continue
+                _link(tree.parent(path), to)
+            except PermissionError:
+                continue  # someone else's file, or in a folder that is closed
+            return True
+        return False  # a copy has to do
 
     def _known_as(self, target: int, was: State) -> Identity:
         """What a file is by now: another undo may have put a copy in the place of its last name."""
         ledger = self._ledgers.setdefault(target, Ledger(self.plan.places[target].path))
         return ledger.latest(was.identity)
 
-    def _other_names(self, target: int) -> dict[int, str]:
+    def _other_names(self, target: int) -> dict[int, list[str]]:
         """Where in a target the files are that had several names, by inode; looked for once."""
         if target in self._names:
             return self._names[target]
@@ -331,7 +332,7 @@ class Site:
             for move in self.plan.moves
             if move.target == target and move.was is not None and move.was.links > 1
         }
-        found: dict[int, str] = {}
+        found: dict[int, list[str]] = {}
         tree = self._trees[target]
         waiting = [""] if tree is not None else []
         while waiting and tree is not None:
@@ -342,7 +343,7 @@ class Site:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(path)
                     elif entry.inode() in wanted and not entry.name.startswith(journal.PREFIX):
-                        found[entry.inode()] = path
+                        found.setdefault(entry.inode(), []).append(path)
         self._names[target] = found
         return found
 

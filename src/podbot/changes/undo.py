@@ -135,6 +135,7 @@ def _begin(own: Journal, plan: Plan, only: Sequence[str], on_conflict: OnConflic
         check = Check(site, result, opened, LayerFiles(own, site))
         choice = choose(plan, check.clashes(), only, on_conflict)
         facts: dict[str, object] = {"natural": check.natural(), "modes": check.modes()}
+        facts["strange"] = check.strange()
         facts["instead"] = [[n, json.loads(as_json(state))] for n, state in check.instead.items()]
         if choice.part is None:
             check.refuse_if_no_room()

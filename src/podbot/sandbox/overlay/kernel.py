@@ -70,6 +70,7 @@ _NUMBERS = {
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
+    "statx": 291 if MACHINE == "aarch64" else 332,
     "clone": 220 if MACHINE == "aarch64" else 56,
     "capset": 91 if MACHINE == "aarch64" else 126,
 }
@@ -177,6 +178,20 @@ def open_beneath(folder: int, path: bytes, flags: int) -> int:
         number = error.errno or 0
     # As Python's own calls would say it: a FileNotFoundError is one.
     raise OSError(number, os.strerror(number), os.fsdecode(path))
+
+
+def born_ns(fd: int) -> int | None:
+    """When what a descriptor holds was made, by the host's clock; None where that is not kept."""
+    birth, empty_path, size = 0x800, 0x1000, 256
+    found = ctypes.create_string_buffer(size)
+    try:
+        _call("statx", fd, b"", empty_path, ctypes.c_uint(birth), found)
+    except KernelError:
+        return None
+    if not struct.unpack_from("I", found)[0] & birth:
+        return None
+    seconds, rest = struct.unpack_from("qI", found, 80)
+    return int(seconds) * 1_000_000_000 + int(rest)
 
 
 RENAME_NOREPLACE = 1

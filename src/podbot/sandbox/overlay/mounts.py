@@ -38,6 +38,13 @@ def any_below(folder: str) -> str | None:
     return next((place for place in points if is_below(place, folder)), None)
 
 
+def all_below(folder: str) -> list[str]:
+    """Every mount point below a folder, as paths relative to it."""
+    points = _mount_table(os.getpid()).points()
+    start = len(folder.rstrip("/")) + 1
+    return [place[start:] for place in points if is_below(place, folder)]
+
+
 def is_below(path: str, folder: str) -> bool:
     """Whether a path lies strictly below a folder."""
     return path.startswith(folder.rstrip("/") + "/")
