@@ -189,10 +189,12 @@ def _included(setting: Setting) -> str:
 
 
 def _named_by(setting: Setting, top: str) -> Iterator[Pointer]:
-    # As a line for a shell, which may begin with a step into some folder.
-    reader = Reader(setting.file, _NAMED, 1, Level.BY_ITSELF, top)
-    words = words_of("value.sh", setting.value.removeprefix("!"), is_first=True)
-    yield from (replace(each, reason=_NAMED) for each in pointers_of(words, reader))
+    if "/" in setting.value and " " in setting.value.strip():
+        # As a line for a shell, which may begin with a step into some folder. (Only where there
+        # may be one: to look takes expressions that take long to make ready.)
+        reader = Reader(setting.file, _NAMED, 1, Level.BY_ITSELF, top)
+        words = words_of("value.sh", setting.value.removeprefix("!"), is_first=True)
+        yield from (replace(each, reason=_NAMED) for each in pointers_of(words, reader))
     if setting.key == "templatedir":
         yield Pointer(beneath(top, os.path.expanduser(setting.value)), _NAMED, below=True)
     for word in _WORDS.split(setting.value):
