@@ -21,11 +21,11 @@ import podbot.sandbox
 from bench.measure import Side, race
 from bench.rows import Row, Target
 from bench.setting import Setting
-from podbot.changes.apply import apply as apply_changes
+from podbot.changes.applying.apply import apply as apply_changes
+from podbot.changes.applying.undo import forget, undo
 from podbot.changes.capture import capture
-from podbot.changes.undo import forget, undo
 from podbot.config import places
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.layers import Layer
 
 FILES = 10_000
 FOLDERS = 100

@@ -13,7 +13,7 @@ from bench.measure import Side, race
 from bench.rows import Row, Target
 from bench.setting import Setting
 from podbot.changes.capture import capture
-from podbot.changes.diff import diff, for_people
+from podbot.changes.diffs.diff import diff, for_people
 
 EDIT = "for n in 1 2 3; do echo changed >> folder-$n/file-7.txt; done"
 GIT = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]

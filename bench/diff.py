@@ -13,10 +13,10 @@ from bench.rows import Row, Target
 from bench.setting import Setting
 from podbot.changes import renames
 from podbot.changes.capture import capture
-from podbot.changes.diff import diff, for_people
-from podbot.changes.hunks import hunks
+from podbot.changes.diffs.diff import diff, for_people
+from podbot.changes.diffs.hunks import hunks
 from podbot.changes.model import ChangeSet
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.layers import Layer
 
 FILES = 1000
 FOLDERS = 40

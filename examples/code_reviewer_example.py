@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from podbot.changes.text import shown
+from podbot.changes.diffs.text import shown
 from podbot.errors import PodbotError
 from podbot.prompt import (
     MarkdownSection,

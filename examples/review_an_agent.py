@@ -27,7 +27,7 @@ from pathlib import Path
 import podbot.sandbox
 from podbot import changes
 from podbot.changes import ChangeSet
-from podbot.changes.text import shown
+from podbot.changes.diffs.text import shown
 from podbot.sandbox import DEFAULT_HIDDEN, Policy, Sandbox, SandboxError
 
 AGENT = Path(__file__).with_name("scripted_agent.py")

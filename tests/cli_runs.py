@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from podbot.changes import records
-from podbot.sandbox import OverlaySandbox, Policy
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import OverlaySandbox, Policy, layers
 
 PODBOT = [sys.executable, "-m", "podbot"]
 PATIENCE = 60.0

@@ -124,7 +124,7 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
 
 
 def _landlock_abi() -> int:
-    from podbot.sandbox.overlay import kernel
+    from podbot import kernel
 
     return kernel.landlock_abi()
 
@@ -146,7 +146,7 @@ def _engine_refused(kind: str) -> bool:
 @pytest.fixture(scope="session", autouse=True)
 def layers_root() -> Iterator[Path]:
     """Layers of tests never mix with the user's, nor with those of another xdist worker."""
-    from podbot.sandbox.overlay import layers
+    from podbot.sandbox import layers
 
     folder = Path(tempfile.mkdtemp(prefix="podbot-test-", dir="/var/tmp")).resolve()
     with pytest.MonkeyPatch.context() as patch:

@@ -13,9 +13,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from podbot.sandbox import Guarantee, Launched, Launcher, Limits, Policy, interpreter, over_stream
+from podbot.sandbox import (
+    Guarantee,
+    Launched,
+    Launcher,
+    Limits,
+    Policy,
+    interpreter,
+    layers,
+    over_stream,
+)
 from podbot.sandbox.local import SANDBOX_VARIABLE, kill_marked, rlimits
-from podbot.sandbox.overlay import layers
 
 
 class PipedLauncher(Launcher):

@@ -24,10 +24,9 @@ from screen import PODBOT, Screen, by_marker, is_nonblocking, signal_of, state, 
 from podbot.errors import GuestLostError, Kind, SandboxError
 from podbot.launch import attach as attaching
 from podbot.launch.attach import Ending, Streams, attach
-from podbot.sandbox import joined, ops
+from podbot.sandbox import joined, layers, ops
 from podbot.sandbox.local import LocalSandbox
 from podbot.sandbox.memory import MemorySandbox
-from podbot.sandbox.overlay import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 RUN = (*PODBOT, "run", "--discard", "--")

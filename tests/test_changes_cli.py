@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, Terminal, broken_off, ran, short, workplace
 
-from podbot.changes import capture, journal, records
+from podbot.changes import capture, records
+from podbot.changes.applying import journal
 from podbot.changes.model import ChangeKind, ChangeSet
 from podbot.cli import main
 from podbot.cli.changes import VERBS
 from podbot.errors import ChangesError
-from podbot.sandbox import OverlaySandbox
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import OverlaySandbox, layers
 
 EDITS = """
 sed -i -e 's/^5$/five/' -e 's/^95$/ninety-five/' numbers
@@ -175,7 +175,7 @@ def test_show_tells_what_would_run_and_where_the_host_moved_on(
 def test_show_marks_what_is_not_compared_line_by_line_and_odd_names(
     project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.changes.sides.MAX_LINES", 50)
+    monkeypatch.setattr("podbot.changes.diffs.sides.MAX_LINES", 50)
     script = r"""
     printf 'a\0b\n' > src/app.py; seq 200 > numbers; mkdir -m 777 open
     touch 'back\x1b' ' blank '; mkdir "src/p$(printf '\320\260')y"
@@ -651,7 +651,7 @@ def test_save_never_overwrites_and_leaves_no_half_file(
 def test_a_save_that_fails_half_way_leaves_no_file(
     project: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from podbot.changes import patch
+    from podbot.changes.diffs import patch
 
     def full(*_: object) -> Iterator[bytes]:
         yield b"some"
@@ -805,7 +805,7 @@ def test_a_layer_that_breaks_while_it_is_compared_is_named(
     def broken(*_: object) -> object:
         raise RecursionError
 
-    monkeypatch.setattr("podbot.changes.diff.compared", broken)
+    monkeypatch.setattr("podbot.changes.diffs.diff.compared", broken)
     for verb in ("show", "diff"):
         assert main(["changes", verb, bad]) == 2
         assert f"the changes of {short(bad)} cannot be read" in capsys.readouterr().err
@@ -976,7 +976,11 @@ def test_looking_does_not_load_what_decides() -> None:
         out = subprocess.check_output([sys.executable, "-c", script], text=True)
     loaded = set(out.splitlines()[-1].split())
     assert "podbot.changes.records" in loaded
-    assert not loaded & {"podbot.changes.apply", "podbot.changes.risk", "podbot.cli.deciding"}
+    assert not loaded & {
+        "podbot.changes.applying.apply",
+        "podbot.changes.risk.judging",
+        "podbot.cli.deciding",
+    }
 
 
 # Picking, through a pipe

@@ -26,8 +26,8 @@ from podbot.errors import FileError, GuestLostError, Kind, SandboxError
 from podbot.sandbox import wire
 from podbot.sandbox.async_channel import AsyncSocketChannel
 from podbot.sandbox.channel import Call, Mux, Reply, SocketChannel
-from podbot.sandbox.visible import visible
 from podbot.sandbox.wire import HEADER
+from podbot.visible import visible
 
 SOON = 120.0
 """Nothing here takes this long unless it hangs."""

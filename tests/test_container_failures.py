@@ -22,8 +22,8 @@ from podbot.cli import gc, main
 from podbot.engine import labels
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
+from podbot.sandbox import layers
 from podbot.sandbox.container import running as running_one
-from podbot.sandbox.overlay import layers
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podbot.changes import placing
+from podbot.changes.applying import placing
 from podbot.sandbox import extents
 
 BLOCK = 4096
@@ -132,8 +132,8 @@ def test_holes_are_hashed_without_being_read(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_target_that_is_copied_keeps_its_holes(tmp_path: Path) -> None:
+    from podbot.sandbox.layers import copying
     from podbot.sandbox.limits import Limits
-    from podbot.sandbox.overlay import copying
 
     (tmp_path / "source").mkdir()
     image = tmp_path / "source" / "image"

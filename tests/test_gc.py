@@ -18,11 +18,11 @@ import pytest
 
 from podbot.changes import records
 from podbot.cli import gc, main
-from podbot.engine import candidates
+from podbot.engine.finding import candidates
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
-from podbot.sandbox import OverlaySandbox
-from podbot.sandbox.overlay import cgroups, layers
+from podbot.sandbox import OverlaySandbox, layers
+from podbot.sandbox.overlay import cgroups
 
 LEAVES = """
 import os, signal, sys

@@ -111,7 +111,7 @@ def test_neither_the_order_nor_ci_changes_what_is_drawn(tmp_path: Path) -> None:
 
     assert drawn(tmp_path, PODBOT_SEED="1", CI="true") == first
     assert drawn(tmp_path, *names, PODBOT_SEED="1", CI="1") == {"three": first["three"]}
-    loaded = "import podbot.changes.apply, podbot.sandbox.guest.main"
+    loaded = "import podbot.changes.applying.apply, podbot.sandbox.guest.main"
     assert drawn(tmp_path, before=loaded, PODBOT_SEED="1") == first
 
 

@@ -21,16 +21,10 @@ from service_of_containers import ServiceOfContainers, chunked, reply, running
 
 from podbot import api, engine
 from podbot.cli import main
-from podbot.engine import (
-    building,
-    image_debian,
-    image_leftovers,
-    image_recipe,
-    image_scratch,
-)
-from podbot.engine.building import ImageRequest
-from podbot.engine.image_debian import DebianRoot, bootstrap
-from podbot.engine.image_recipe import AGENTS, Recipe, recipe
+from podbot.engine.image import building, debian, leftovers, recipes, scratch
+from podbot.engine.image.building import ImageRequest
+from podbot.engine.image.debian import DebianRoot, bootstrap
+from podbot.engine.image.recipes import AGENTS, Recipe, recipe
 from podbot.errors import ConfigError, ContainerError, Kind
 
 DATA = Path(str(resources.files("podbot").joinpath("data", "image")))
@@ -43,7 +37,7 @@ def test_every_agent_is_pinned_to_one_version() -> None:
     for name, agent in AGENTS.items():
         assert re.fullmatch(r"\d+\.\d+\.\d+", agent.version)
         assert agent.pinned == f"{name}={agent.package}@{agent.version}"
-    assert set(image_recipe.USUAL_AGENTS) <= set(AGENTS)
+    assert set(recipes.USUAL_AGENTS) <= set(AGENTS)
 
 
 def test_the_large_image_has_all_that_the_small_one_has_and_what_nesting_needs() -> None:
@@ -62,9 +56,7 @@ def test_a_recipe_that_is_another_has_another_key() -> None:
 
 
 @pytest.mark.parametrize("variant, names", [("sandbox", ["nobody"]), ("tools", ["codex"])])
-def test_what_cannot_be_in_an_image_is_refused(
-    variant: image_recipe.Variant, names: list[str]
-) -> None:
+def test_what_cannot_be_in_an_image_is_refused(variant: recipes.Variant, names: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         recipe(variant, names)
 
@@ -76,17 +68,17 @@ def test_the_context_is_the_same_each_time_and_has_all_that_is_copied(
 ) -> None:
     (tmp_path / "ca").write_text("trusted")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca"))
-    context = image_recipe.context()
+    context = recipes.context()
 
-    assert context == image_recipe.context()
+    assert context == recipes.context()
     with tarfile.open(fileobj=io.BytesIO(context)) as archive:
         names = archive.getnames()
         taken = archive.extractfile("ca.crt")
         assert taken is not None and taken.read() == b"trusted"
-    lines = image_recipe.file("Containerfile").decode().splitlines()
+    lines = recipes.file("Containerfile").decode().splitlines()
     copied = {word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]}
     assert copied <= set(names)
-    assert {path.name for path in DATA.iterdir()} == set(image_recipe.CONTEXT)
+    assert {path.name for path in DATA.iterdir()} == set(recipes.CONTEXT)
     stages = re.findall(r"^FROM .* AS (\w+)$", "\n".join(lines), re.MULTILINE)
     assert stages == ["tools", "sandbox"]
 
@@ -96,7 +88,7 @@ def test_a_machine_without_a_file_of_certificates_sends_none(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))  # the library's default too
 
-    assert image_recipe.certificates() == b""
+    assert recipes.certificates() == b""
 
 
 def test_the_page_about_images_names_the_versions_that_are_installed() -> None:
@@ -218,7 +210,7 @@ def test_a_root_comes_as_a_stream_and_what_happens_is_told(
     assert said == ["downloading packages with apt"]
     told = words.read_text().split()
     assert "--include=git,python3" in told and "--format=tar" in told
-    assert told[-3:] == [image_debian.SUITE, "-", "http://mirror.example"]
+    assert told[-3:] == [debian.SUITE, "-", "http://mirror.example"]
 
 
 def test_a_root_without_packages_has_the_least_there_is() -> None:
@@ -272,7 +264,7 @@ def test_a_stream_nobody_wants_ends_the_program(
     monkeypatch: pytest.MonkeyPatch,
     stubborn: bool,
 ) -> None:
-    monkeypatch.setattr(image_debian, "END_SECONDS", 0.2 if stubborn else 60.0)
+    monkeypatch.setattr(debian, "END_SECONDS", 0.2 if stubborn else 60.0)
     told = tmp_path / "ending"
     trap = "''" if stubborn else f"'echo cleaned >{told}; exit 1'"
     debootstrapper(
@@ -301,7 +293,7 @@ def test_a_stream_nobody_wants_ends_the_program(
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root, unpacked."""
     folder = tmp_path_factory.mktemp("root")
-    data = image_scratch.root()
+    data = scratch.root()
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         names = archive.getnames()
         assert len(names) == len(set(names))
@@ -340,12 +332,12 @@ def test_a_machine_without_a_shell_or_python_is_told_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(image_scratch, "SEARCH_PATH", str(tmp_path))
+        patch.setattr(scratch, "SEARCH_PATH", str(tmp_path))
         with pytest.raises(ContainerError, match="shell"):
-            image_scratch.root()
-    monkeypatch.setattr(image_scratch, "OLDEST_PYTHON", (9, 9))
+            scratch.root()
+    monkeypatch.setattr(scratch, "OLDEST_PYTHON", (9, 9))
     with pytest.raises(ContainerError, match=r"Python 9\.9"):
-        image_scratch.interpreter()
+        scratch.interpreter()
 
 
 def test_where_the_systems_python_is_missing_ours_serves(
@@ -360,7 +352,7 @@ def test_where_the_systems_python_is_missing_ours_serves(
 
     monkeypatch.setattr(subprocess, "run", run)
 
-    found = image_scratch.interpreter()
+    found = scratch.interpreter()
 
     assert found.program == os.path.realpath(sys.executable)
     assert any(Path(folder, "json").is_dir() for folder in found.library)
@@ -374,7 +366,7 @@ def test_links_and_folders_are_gathered_as_they_are(tmp_path: Path) -> None:
     os.symlink("loop", tmp_path / "loop")
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        gathering = image_scratch._Gathering(archive)
+        gathering = scratch._Gathering(archive)
         gathering.add(str(tmp_path / "link"))
         gathering.add(str(tmp_path / "link" / "deep" / "file"))
         gathering.add(str(tmp_path / "loop"))
@@ -400,7 +392,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceOfContainers]:
         yield made
 
 
-def base_of(variant: image_recipe.Variant) -> str:
+def base_of(variant: recipes.Variant) -> str:
     return f"{building.BASE_NAME}:{DebianRoot(Recipe(variant).packages).key}"
 
 
@@ -536,7 +528,7 @@ def test_what_an_interrupted_build_left_is_removed_and_nothing_else(
             )
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(image_leftovers, "OWN_SERVICE", engine.connect().found_by)
+    monkeypatch.setattr(leftovers, "OWN_SERVICE", engine.connect().found_by)
     with pytest.raises(KeyboardInterrupt):
         api.build_image(ImageRequest(Recipe("tools"), source="some/base:1"), interrupted)
 
@@ -558,7 +550,7 @@ def test_an_engine_that_goes_on_tidies_up_by_itself(service: ServiceOfContainers
 def test_an_image_of_this_machines_files_is_imported_with_its_settings(
     service: ServiceOfContainers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_scratch, "root", lambda: b"files")
+    monkeypatch.setattr(scratch, "root", lambda: b"files")
     request = ImageRequest(Recipe("tools"), source="scratch", tag="localhost/own:latest")
 
     made = api.build_image(request, lambda _: None)

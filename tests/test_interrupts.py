@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, Terminal, ran, workplace
 
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 # A podbot to whom Ctrl-C comes at the second thing of a kind that it does to the disk.
 INTERRUPTED = """

@@ -21,6 +21,8 @@ LAYERS = (
     "frozen",
     "errors",
     "nearest",
+    "visible",
+    "kernel",
     "config",
     "egress",
     "engine",

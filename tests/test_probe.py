@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from podbot.sandbox import probe as probing
-from podbot.sandbox.overlay import ageing
+from podbot.sandbox.layers import ageing
 from podbot.sandbox.probe import Attempt, Finding, overlay_can_run, probe
 
 DOCTOR = "import sys; from podbot.cli import main; sys.exit(main(['doctor', '--json']))"

@@ -14,7 +14,7 @@ from cli_runs import PODBOT, Terminal, ran, short, workplace
 
 from podbot.changes import records
 from podbot.cli.review import finish
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 EDITS = """
 sed -i -e 's/^5$/five/' -e 's/^95$/ninety-five/' numbers

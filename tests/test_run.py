@@ -24,7 +24,7 @@ from podbot.cli import run as running
 from podbot.cli import shell as shelling
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, LaunchError
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 QUIET = Streams(stdin=os.open(os.devnull, os.O_RDONLY), stdout=os.open(os.devnull, os.O_WRONLY))
 

@@ -17,9 +17,9 @@ from cli_runs import PODBOT, Terminal, ran, workplace
 from podbot import api, changes
 from podbot.changes import records
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox.overlay import copying, layers
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 BEFORE = """
 mv numbers counted; echo more >> counted; rm -r old; mkdir old; echo anew > old/three

@@ -14,8 +14,7 @@ from cli_runs import PODBOT, Terminal, ran, short, workplace
 
 from podbot.changes import records
 from podbot.cli import look, main
-from podbot.sandbox import OverlaySandbox
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import OverlaySandbox, layers
 
 Captured = pytest.CaptureFixture[str]
 

@@ -20,8 +20,8 @@ from cli_runs import PODBOT, ran, workplace
 from podbot.changes import records
 from podbot.cli import new_file
 from podbot.cli.new_file import new_file as whole_file
-from podbot.sandbox import baseline
-from podbot.sandbox.overlay import copying, layers
+from podbot.sandbox import layers
+from podbot.sandbox.layers import baseline, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 EDITS = "echo new > added; echo more >> numbers; head -c 300000 /dev/urandom > large"

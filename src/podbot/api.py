@@ -29,15 +29,15 @@ from podbot.frozen import dataclass, field, replace
 from podbot.launch import offline
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.sandbox import ops
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
 
 if TYPE_CHECKING:
     from podbot.changes.by_name import discard_changes
-    from podbot.engine.building import BuiltImage, ImageRequest
     from podbot.engine.engine import Engine
+    from podbot.engine.image.building import BuiltImage, ImageRequest
     from podbot.launch.containers import (
         ContainerInfo,
         ExecRequest,
@@ -79,7 +79,7 @@ __all__ = [
 # A run needs no engine: these are loaded when someone asks for them.
 _LATER = {
     "podbot.changes.by_name": "discard_changes",
-    "podbot.engine.building": "BuiltImage ImageRequest",
+    "podbot.engine.image.building": "BuiltImage ImageRequest",
     "podbot.launch.containers": "ContainerInfo ExecRequest Failure Stopped Swept exec ps stop "
     "stop_all stop_each sweep",
 }
@@ -230,7 +230,7 @@ def run(
 
 def _is_applied(before: Entry) -> bool:
     """Whether something is left to undo of a run, which takes its record to be named."""
-    from podbot.changes.applied import applications
+    from podbot.changes.applying.applied import applications
 
     return any(not each.undone for each in applications(before.id))
 
@@ -329,8 +329,8 @@ def build_image(
 
     Kinds ``build_failed``, ``missing_dependency``, ``pull_failed``, and those of connecting.
     """
-    from podbot.engine import building
-    from podbot.engine.image_leftovers import Leftovers
+    from podbot.engine.image import building
+    from podbot.engine.image.leftovers import Leftovers
     from podbot.launch.containers import connected
 
     leftovers = None
@@ -349,7 +349,7 @@ def build_image(
 
 def images(engine: str | Engine | None = None) -> tuple[BuiltImage, ...]:
     """Every image of podbot's that the engine has, the newest first."""
-    from podbot.engine import building
+    from podbot.engine.image import building
     from podbot.launch.containers import connected
 
     with connected(engine) as found:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 
 @pytest.fixture(autouse=True)

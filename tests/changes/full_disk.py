@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from trees import look, nothing_left_in
 from two_folders import compare
 
-from podbot.changes.apply import apply
+from podbot.changes.applying.apply import apply
 from podbot.errors import ChangesError
 
 

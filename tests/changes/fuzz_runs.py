@@ -36,16 +36,16 @@ import fuzz
 from fuzz import LOOK, PROGRAM, PYTHON, WrongError, clear, look
 from trees import a_moment_after
 
-from podbot.changes.apply import apply
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.undo import applications, undo
 from podbot.changes.capture import read
-from podbot.changes.diff import diff
+from podbot.changes.diffs.diff import diff
+from podbot.changes.diffs.three_way import merge
 from podbot.changes.drift import conflicts
 from podbot.changes.model import ChangeKind, ChangeSet
-from podbot.changes.three_way import merge
-from podbot.changes.undo import applications, undo
 from podbot.errors import ChangesError, Kind
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 FOLDERS = ["", "", "", "d", "d/s"]
 NAMES = ["a", "b", "c", "x"]

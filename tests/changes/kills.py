@@ -187,7 +187,7 @@ class Place:
 
     def forget(self) -> None:
         """Have no more journals than a person would."""
-        from podbot.changes import undo
+        from podbot.changes.applying import undo
 
         if not os.fork():
             undo.forget(self.id)
@@ -203,8 +203,8 @@ def be_quick() -> None:
     """
     import podbot.changes
     import podbot.cli
-    from podbot.changes.journal import KEPT, Journal
-    from podbot.sandbox.overlay import kernel
+    from podbot import kernel
+    from podbot.changes.applying.journal import KEPT, Journal
 
     for package in (podbot.changes, podbot.cli):
         for module in pkgutil.iter_modules(package.__path__):
@@ -248,7 +248,7 @@ def _difference(found: dict[str, object], wanted: dict[str, object]) -> str:
 @contextlib.contextmanager
 def place(disks: str) -> Iterator[Place]:
     """Where it all happens; nothing of it is left."""
-    from podbot.sandbox.overlay import layers
+    from podbot.sandbox import layers
 
     near = Path(tempfile.mkdtemp(prefix="podbot-kills-", dir="/var/tmp")).resolve()
     far = near if disks == "one" else Path(tempfile.mkdtemp(prefix="podbot-kills-", dir=OTHER_DISK))

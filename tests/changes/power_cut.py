@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_journal import PLANT, WORK
 from trees import look, nothing_left_in, worked_on
 
-from podbot.changes import journal
-from podbot.changes.apply import apply
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import applications, undo
 from podbot.changes.capture import capture
-from podbot.changes.recovery import recover
-from podbot.changes.undo import applications, undo
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 STRIDE = int(os.environ.get("PODBOT_CUT_STRIDE", "9"))
 """Every step would take minutes: each run tries some, and 1 tries all."""

@@ -23,16 +23,17 @@ from hypothesis import strategies as some
 from test_capture import changes_of
 from trees import Edit, a_moment_after, look, nothing_left_in, plant, worked_on
 
-from podbot.changes import drift, journal, renames
-from podbot.changes.apply import OnConflict, apply
+from podbot.changes import drift, renames
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import OnConflict, apply
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
-from podbot.changes.diff import diff
+from podbot.changes.diffs.diff import diff
 from podbot.changes.drift import conflicts
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
-from podbot.changes.undo import undo
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 
 NOBODY = 0xFFFFFFFF
 """In an access list: the entry names nobody in particular."""

@@ -15,16 +15,15 @@ import pytest
 from test_apply import layer_of
 from trees import a_moment_after, look, nothing_left_in, worked_on
 
-from podbot.changes import journal
-from podbot.changes.apply import OnConflict, apply
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import OnConflict, apply
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.recovery import recover
 from podbot.changes.tree import Tree
-from podbot.changes.undo import undo
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox import DEFAULT_HIDDEN, Policy
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import DEFAULT_HIDDEN, Policy, layers
 
 WORK = """
 echo more >> dir/edited; rm dir/gone; echo new > dir/new; chmod 600 dir/moded; mkdir dir/made

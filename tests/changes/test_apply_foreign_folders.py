@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from trees import nothing_left_in, worked_on
 
-from podbot.changes import journal
-from podbot.changes.apply import apply
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.recovery import put_right, recover
+from podbot.changes.applying.undo import forget, undo
 from podbot.changes.capture import capture
 from podbot.changes.model import ChangeSet
-from podbot.changes.recovery import put_right, recover
-from podbot.changes.undo import forget, undo
 from podbot.cli import main
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 
 class Crash(BaseException):
@@ -93,8 +93,8 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, changes: ChangeSet, label: str) ->
 
     with monkeypatch.context() as patch:
         patch.setattr(journal, "step", step)
-        patch.setattr("podbot.changes.recovery.roll_back", lambda *_: None)
-        patch.setattr("podbot.changes.apply._failure", lambda *_: None)
+        patch.setattr("podbot.changes.applying.recovery.roll_back", lambda *_: None)
+        patch.setattr("podbot.changes.applying.apply._failure", lambda *_: None)
         with pytest.raises(Crash):
             apply(changes)
 

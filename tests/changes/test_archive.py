@@ -24,17 +24,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trees import a_moment_after
 
-from podbot.changes import archive, drift, renames
-from podbot.changes.archive import ArchiveLimits, load, not_in_archive, read_olds, save
-from podbot.changes.archive_manifest import parsed
-from podbot.changes.archive_plan import planned
-from podbot.changes.archive_tar import Member, MemberType, end_of, header, padding
+from podbot.changes import drift, renames
+from podbot.changes.archive import saving
+from podbot.changes.archive.manifest import parsed
+from podbot.changes.archive.members import planned
+from podbot.changes.archive.saving import ArchiveLimits, load, not_in_archive, read_olds, save
+from podbot.changes.archive.tar import Member, MemberType, end_of, header, padding
 from podbot.changes.capture import capture
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 
 def work(*targets: Path, script: str) -> ChangeSet:
@@ -1062,7 +1063,7 @@ def check(data: bytes) -> None:
 
 
 def test_what_is_public_is_what_is_promised() -> None:
-    assert sorted(archive.__all__) == [
+    assert sorted(saving.__all__) == [
         "ArchiveLimits",
         "load",
         "not_in_archive",

@@ -9,10 +9,10 @@ import pytest
 from cli_runs import ran, short, workplace
 
 from podbot import api, changes
-from podbot.changes import journal, records
+from podbot.changes import records
+from podbot.changes.applying import journal
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox import OverlaySandbox
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import OverlaySandbox, layers
 
 
 @pytest.fixture

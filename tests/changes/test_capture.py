@@ -17,8 +17,8 @@ from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
 from podbot.changes.model import ChangeKind, ChangeSet, FileType
 from podbot.errors import ChangesError, Kind, LaunchError
-from podbot.sandbox import DEFAULT_HIDDEN, Policy
-from podbot.sandbox.overlay import closed, copying, layers
+from podbot.sandbox import DEFAULT_HIDDEN, Policy, layers
+from podbot.sandbox.layers import closed, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 PYTHON = os.path.realpath(sys.executable)

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from test_held_folders import _in_the_state_folder
 
-from podbot.changes import ConflictKind, conflicts, find, placing, recovery
-from podbot.changes.apply import apply
+from podbot.changes import ConflictKind, conflicts, find
+from podbot.changes.applying import placing, recovery
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.journal import Journal
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
-from podbot.changes.journal import Journal
 from podbot.changes.model import ChangeSet
-from podbot.changes.undo import undo
 from podbot.config import places
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 

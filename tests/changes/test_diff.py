@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_folders import Nodes, compare, plant
 
-from podbot.changes import headers, hunks, sides
-from podbot.changes.diff import ESCAPED, FileDiff, diff, for_people, merged
+from podbot.changes.diffs import headers, hunks, sides
+from podbot.changes.diffs.diff import ESCAPED, FileDiff, diff, for_people, merged
+from podbot.changes.diffs.text import shown_name, unusual_letters
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.text import shown_name, unusual_letters
 from podbot.errors import ChangesError, Kind
 
 LINES = st.lists(

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, ran, workplace
 
-from podbot.changes import records, undo
-from podbot.changes.apply import apply
+from podbot.changes import records
+from podbot.changes.applying import undo
+from podbot.changes.applying.apply import apply
 from podbot.changes.capture import capture
 from podbot.cli import actions
 from podbot.config import places
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 
 EDITS = "echo new > added; rm -r old; echo more >> numbers"
 
@@ -89,9 +90,14 @@ def test_a_layer_of_which_nothing_is_known_needs_no_books(
 
 
 @pytest.mark.parametrize(
-    "call", ["podbot.changes.recovery.at_work", "podbot.changes.journal.Journal.remove",
-             "podbot.changes.records.remove", "podbot.sandbox.overlay.layers.remove"]
-)  # fmt: skip
+    "call",
+    [
+        "podbot.changes.applying.recovery.at_work",
+        "podbot.changes.applying.journal.Journal.remove",
+        "podbot.changes.records.remove",
+        "podbot.sandbox.layers.remove",
+    ],
+)
 def test_a_discard_that_is_killed_is_finished_by_gc(project: Path, call: str) -> None:
     id = applied(project)
     module, _, name = call.rpartition(".")

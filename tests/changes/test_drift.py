@@ -12,14 +12,13 @@ import pytest
 from test_capture import changes_of, write
 from trees import a_moment_after
 
-from podbot.changes.archive import load, save
+from podbot.changes.archive.saving import load, save
 from podbot.changes.capture import capture
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeSet
-from podbot.sandbox import DEFAULT_HIDDEN, Policy
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import DEFAULT_HIDDEN, Policy, layers
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 SCRIPT = """
 echo inside >> file; rm -r folder; echo new > new; mkdir made; echo x > made/x

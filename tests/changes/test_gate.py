@@ -14,16 +14,16 @@ import pytest
 from trees import look
 
 from podbot import api, changes
-from podbot.changes import gate, journal, locks, recovery
-from podbot.changes.apply import apply
+from podbot.changes.applying import gate, journal, locks, recovery
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
-from podbot.changes.undo import undo
 from podbot.cli import completion
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, LaunchError
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 FILES = ("a", "b", "c", "d")
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from trees import look, worked_on
 
 from podbot.changes import git_index
-from podbot.changes.apply import apply
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
 from podbot.changes.model import ChangeSet
-from podbot.changes.undo import undo
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
 

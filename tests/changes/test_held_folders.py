@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 from trees import look, nothing_left_in, open_in, worked_on
 
-from podbot.changes import archive, journal, tree
-from podbot.changes.apply import apply
+from podbot.changes import tree
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.journal import Journal
+from podbot.changes.applying.undo import undo
+from podbot.changes.archive import saving
 from podbot.changes.capture import capture
-from podbot.changes.journal import Journal
 from podbot.changes.tree import Tree
-from podbot.changes.undo import undo
 from podbot.config import places
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
@@ -112,9 +114,9 @@ def test_an_archive_is_unpacked_into_its_own_folders_however_few_are_held(
     monkeypatch.setattr(tree, "MAX_FOLDERS", held)
 
     saved = io.BytesIO()
-    archive.save(changes, saved)
+    saving.save(changes, saved)
     saved.seek(0)
-    layer = archive.load(saved)
+    layer = saving.load(saved)
     apply(capture(layer), allow_flagged=True)
 
     assert look(target)["paths"] == seen["paths"]

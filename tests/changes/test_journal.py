@@ -18,18 +18,19 @@ from types import ModuleType
 import pytest
 from trees import look, nothing_left_in, worked_on
 
-from podbot.changes import journal, locks, settling
-from podbot.changes.apply import apply
+from podbot import kernel
+from podbot.changes.applying import journal, locks, settling
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.journal import Journal
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import applications, forget, undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
-from podbot.changes.journal import Journal
 from podbot.changes.model import ChangeSet
-from podbot.changes.recovery import recover
-from podbot.changes.undo import applications, forget, undo
 from podbot.config import places
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import kernel, layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 
 # Every kind of move: the order of the script is that of the docs.
 PLANT = """

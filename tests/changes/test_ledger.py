@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from trees import a_moment_after, look, worked_on
 
-from podbot.changes import journal, ledger
-from podbot.changes.apply import apply
+from podbot.changes.applying import journal, ledger
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.ledger import Deed, Ledger, Row
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import forget, undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
-from podbot.changes.ledger import Deed, Ledger, Row
 from podbot.changes.model import ChangeSet
-from podbot.changes.recovery import recover
 from podbot.changes.renames import detect
-from podbot.changes.undo import forget, undo
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 
 pytestmark = pytest.mark.usefixtures("own_state")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podbot.changes import lines
-from podbot.changes.lines import Edit, edits, slid
+from podbot.changes.diffs import lines
+from podbot.changes.diffs.lines import Edit, edits, slid
 
 WORDS = st.lists(st.sampled_from([b"a", b"b", b"c", b"d", b"", b"  x"]), max_size=14)
 

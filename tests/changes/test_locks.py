@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from podbot.changes import journal, locks, progress
-from podbot.changes.apply import apply
+from podbot.changes import progress
+from podbot.changes.applying import journal, locks
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.recovery import put_right, recover
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
 from podbot.changes.model import ChangeSet
-from podbot.changes.recovery import put_right, recover
-from podbot.changes.undo import undo
 from podbot.config import places
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox.overlay.launcher import OverlaySandbox
@@ -37,7 +38,7 @@ with locks.held(sys.argv[1:], "applying", "run-1"):
 APPLY = """
 import sys
 from podbot.changes import journal
-from podbot.changes.apply import apply
+from podbot.changes.applying.apply import apply
 from podbot.changes.capture import capture
 from podbot.sandbox.overlay import layers
 

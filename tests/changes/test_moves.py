@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podbot.changes.applying.moves import Folder, Move, Place, Plan, as_json, of_data
 from podbot.changes.model import FileType, State
-from podbot.changes.moves import Folder, Move, Place, Plan, as_json, of_data
 
 numbers = st.integers(min_value=0, max_value=2**63)
 names = st.text(st.characters(codec=None, exclude_characters="\0"), max_size=20)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podbot.changes import one_path
 from podbot.changes.capture import read
+from podbot.changes.diffs import one_path
 from podbot.changes.model import ChangeSet
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 PATHS = ("a", "b", "d/one", "d/two", "d/e/three", "link", "twin", "gone")
 

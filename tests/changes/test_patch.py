@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from test_capture import changes_of
 from two_folders import Node, Nodes, compare, harvest, plant
 
-from podbot.changes import headers, sides
-from podbot.changes.diff import diff
+from podbot.changes.diffs import headers, sides
+from podbot.changes.diffs.diff import diff
+from podbot.changes.diffs.patch import not_in_patch, patch
 from podbot.changes.model import Change, ChangeKind, ChangeSet
-from podbot.changes.patch import not_in_patch, patch
 from podbot.changes.renames import detect
 from podbot.errors import ChangesError, Kind
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from trees import worked_on
 
-from podbot.changes import locks, progress
-from podbot.changes.apply import apply
+from podbot.changes import progress
+from podbot.changes.applying import locks
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.undo import undo
 from podbot.changes.progress import Step
-from podbot.changes.undo import undo
 from podbot.cli.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("own_state")

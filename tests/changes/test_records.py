@@ -18,7 +18,7 @@ from podbot.changes import records
 from podbot.changes.records import Past, Record
 from podbot.config import places
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 from podbot.sandbox.values import Guarantee
 

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from trees import look, nothing_left_in, worked_on
 
-from podbot.changes.apply import apply
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeKind, ChangeSet
 from podbot.changes.renames import detect
-from podbot.changes.undo import undo
-from podbot.sandbox.overlay import copying, layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer, copying
 
 pytestmark = pytest.mark.usefixtures("own_state")
 

@@ -12,7 +12,7 @@ from test_capture import changes_of
 from two_folders import Nodes, compare, harvest, plant
 
 from podbot.changes import renames
-from podbot.changes.diff import diff
+from podbot.changes.diffs.diff import diff
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.changes.renames import detect
 from podbot.sandbox import extents

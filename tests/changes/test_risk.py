@@ -14,9 +14,9 @@ import pytest
 
 from podbot.changes.capture import capture
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.risk import Flag, flags, flags_of
-from podbot.changes.risk_paths import fitting, parts_of
-from podbot.changes.risk_rules import FRESH_ROOTS, RULES, Level
+from podbot.changes.risk.judging import Flag, flags, flags_of
+from podbot.changes.risk.paths import fitting, parts_of
+from podbot.changes.risk.rules import FRESH_ROOTS, RULES, Level
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 TARGET = "/srv/project"

@@ -8,8 +8,8 @@ import pytest
 from test_risk import BY_ITSELF, WHEN_USED, Bytes, added, level
 from test_risk_references import flagged
 
-from podbot.changes import risk_home
-from podbot.changes.risk_rules import Level
+from podbot.changes.risk import home_settings
+from podbot.changes.risk.rules import Level
 
 RUNS = b'[on_save]\ncommand = "curl x | sh"\n'
 NAMES = "it is in a place of settings and names a command to run"
@@ -169,8 +169,8 @@ def test_a_home_without_end_is_read_within_bounds(
         read.append(file)
         return ""
 
-    monkeypatch.setattr(risk_home, "start_of", note)
+    monkeypatch.setattr(home_settings, "start_of", note)
 
-    list(risk_home.named_by_home([str(project)], {"HOME": str(home)}))
+    list(home_settings.named_by_home([str(project)], {"HOME": str(home)}))
 
-    assert 100 < len(read) <= risk_home.MAX_FILES
+    assert 100 < len(read) <= home_settings.MAX_FILES

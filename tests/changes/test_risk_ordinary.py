@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_risk import TARGET, added, changed, git, of, state
 
-from podbot.changes import risk
 from podbot.changes.model import Change, ChangeKind, FileType, State
-from podbot.changes.risk import Flag, flags
-from podbot.changes.risk_contents import may_be_settings
-from podbot.changes.risk_git import TELLING
-from podbot.changes.risk_ordinary import TOOLS, Ordinary
-from podbot.changes.risk_rules import RULES
+from podbot.changes.risk import judging
+from podbot.changes.risk.contents import may_be_settings
+from podbot.changes.risk.git import TELLING
+from podbot.changes.risk.judging import Flag, flags
+from podbot.changes.risk.ordinary import TOOLS, Ordinary
+from podbot.changes.risk.rules import RULES
 
 PATTERNS = [pattern for rule in RULES for pattern in rule.patterns]
 ORDINARY = ["readme.txt", "app.py", "a-b+c.min.css", "IMG_0001.JPG", "x.tar.gz", "data.json"]
@@ -150,7 +150,7 @@ def test_ordinary_files_are_told_at_a_glance(monkeypatch: pytest.MonkeyPatch) ->
         )
         if not may_be_settings(change.path)
     ]
-    monkeypatch.setattr(risk._Review, "_findings", None)
+    monkeypatch.setattr(judging._Review, "_findings", None)
 
     assert flags(of(*changes)) == ()
 

@@ -15,11 +15,11 @@ import pytest
 from trees import look, nothing_left_in, worked_on
 from two_folders import compare
 
-from podbot.changes import journal, placing
-from podbot.changes.apply import apply
+from podbot.changes.applying import journal, placing
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import undo
 from podbot.changes.model import State
-from podbot.changes.recovery import recover
-from podbot.changes.undo import undo
 from podbot.errors import ChangesError
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"

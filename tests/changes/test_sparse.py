@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from podbot.changes import archive, renames
-from podbot.changes.apply import apply
+from podbot.changes import renames
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.undo import undo
+from podbot.changes.archive import saving
 from podbot.changes.capture import capture
-from podbot.changes.diff import diff
+from podbot.changes.diffs.diff import diff
 from podbot.changes.model import ChangeKind, ChangeSet
-from podbot.changes.undo import undo
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 pytestmark = pytest.mark.usefixtures("own_state")
@@ -96,9 +97,9 @@ def test_an_image_is_packed_and_comes_back_whole(target: Path, tmp_path: Path) -
     changes = changes_of(target, "mv image renamed")
     packed = io.BytesIO()
     with few_bytes_are_read():
-        archive.save(changes, packed)
+        saving.save(changes, packed)
         packed.seek(0)
-        layer = archive.load(packed, [str(target)])
+        layer = saving.load(packed, [str(target)])
         apply(capture(layer))
     assert same(target / "renamed", tmp_path / "expected")
     layer.discard()

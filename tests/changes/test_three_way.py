@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podbot.changes import three_way
-from podbot.changes.three_way import Choice, Merged, Overlap, merge
+from podbot.changes.diffs import three_way
+from podbot.changes.diffs.three_way import Choice, Merged, Overlap, merge
 
 BASE = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\n"
 

@@ -12,22 +12,21 @@ from pathlib import Path
 import pytest
 from trees import a_moment_after, look
 
-from podbot.changes import journal
-from podbot.changes.apply import Applied, apply
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import Applied, apply
+from podbot.changes.applying.journal import Journal
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import forget, undo
 from podbot.changes.capture import read
-from podbot.changes.diff import diff
+from podbot.changes.diffs.diff import diff
+from podbot.changes.diffs.three_way import Choice
 from podbot.changes.drift import ConflictKind, conflicts
-from podbot.changes.journal import Journal
 from podbot.changes.merging import decided
 from podbot.changes.model import Change, ChangeKind, ChangeSet
-from podbot.changes.recovery import recover
-from podbot.changes.three_way import Choice
-from podbot.changes.undo import forget, undo
 from podbot.config import places
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import copying
+from podbot.sandbox.layers import Layer, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 LINES = "".join(f"line {number}\n" for number in range(1, 13))
 
@@ -478,8 +477,8 @@ def test_a_folder_with_a_merge_keeps_the_rest_of_what_both_did(target: Path, fil
 
 def test_flags_judge_what_both_make_together(target: Path, file: Path) -> None:
     """Neither run alone makes a hook that runs: one writes it, the other lets it be run."""
-    from podbot.changes import risk
-    from podbot.changes.risk_rules import Level
+    from podbot.changes.risk import judging
+    from podbot.changes.risk.rules import Level
 
     hook = target / ".git/hooks/pre-commit"
     hook.parent.mkdir(parents=True)
@@ -488,7 +487,7 @@ def test_flags_judge_what_both_make_together(target: Path, file: Path) -> None:
     other = run(target, "sed -i 's/line 9$/B/' .git/hooks/pre-commit")
     merge_in(one, allow_flagged=True)
     changes = read(other)
-    assert {flag.level for flag in risk.flags(changes)} == {Level.BY_ITSELF}
+    assert {flag.level for flag in judging.flags(changes)} == {Level.BY_ITSELF}
     with pytest.raises(ChangesError) as failed:
         apply(changes)
     assert failed.value.kind is Kind.FLAGGED

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from test_two_runs import disks, merge_in, run  # noqa: F401 - a fixture
 
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import read
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.git_refs import is_one
-from podbot.changes.undo import undo
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.layers import Layer
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

@@ -8,10 +8,10 @@ import pytest
 from test_two_runs import disks, merge_in, run  # noqa: F401 - a fixture
 from trees import look
 
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import read
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeKind
-from podbot.changes.undo import undo
 from podbot.errors import ChangesError, Kind
 
 

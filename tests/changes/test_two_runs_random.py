@@ -20,16 +20,16 @@ from test_three_way import Git, edited_lines
 from test_two_runs import keep_in_the_state_folder
 from trees import a_moment_after, look
 
-from podbot.changes.apply import apply
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.journal import Journal
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import read
+from podbot.changes.diffs.three_way import merge
 from podbot.changes.drift import ConflictKind, conflicts
-from podbot.changes.journal import Journal
-from podbot.changes.three_way import merge
-from podbot.changes.undo import undo
 from podbot.config import places
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.overlay.layers import Layer
 
 Files = dict[str, bytes | None]
 """What a side has at each path; None is nothing."""

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from trees import a_moment_after, look, nothing_left_in, worked_on
 
-from podbot.changes import journal, locks
-from podbot.changes.apply import Applied, apply
+from podbot.changes.applying import journal, locks
+from podbot.changes.applying.apply import Applied, apply
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import applications, forget, undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
 from podbot.changes.model import ChangeSet
-from podbot.changes.recovery import recover
-from podbot.changes.undo import applications, forget, undo
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 
 WORK = """
 echo more >> edited; rm gone; mv moved elsewhere; chmod 600 moded; rm -r folder; chmod 700 kept

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from trees import look, nothing_left_in, worked_on
 
-from podbot.changes import journal
-from podbot.changes.apply import apply
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
-from podbot.changes.recovery import recover
-from podbot.changes.undo import undo
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from trees import a_moment_after, look, nothing_left_in, worked_on
 
-from podbot.changes import journal
-from podbot.changes.apply import Applied, apply
+from podbot.changes.applying import journal
+from podbot.changes.applying.apply import Applied, apply
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import applications, undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
-from podbot.changes.recovery import recover
 from podbot.changes.renames import detect
-from podbot.changes.undo import applications, undo
 from podbot.cli import main
 from podbot.errors import ChangesError, Kind
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 pytestmark = pytest.mark.usefixtures("own_state")
 

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from trees import look, nothing_left_in
 from two_folders import compare
 
-from podbot.changes.apply import apply
-from podbot.changes.recovery import recover
-from podbot.changes.undo import undo
+from podbot.changes.applying.apply import apply
+from podbot.changes.applying.recovery import recover
+from podbot.changes.applying.undo import undo
 from podbot.errors import ChangesError, Kind
 
 ANOTHER = ["-t", "tmpfs", "tmpfs"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_engine import SmallEngine
 
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from podbot.engine import (
     OverlayMount,
     labels,
 )
-from podbot.engine.exchange import Wire
+from podbot.engine.http.exchange import Wire
 from podbot.errors import ContainerError, Kind
 
 PYTHON = next(path for path in ("/usr/bin/python3", sys.executable) if os.path.exists(path))

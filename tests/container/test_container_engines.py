@@ -14,7 +14,7 @@ from podbot.engine import BindMount, OverlayMount
 from podbot.errors import ContainerError, Kind
 from podbot.sandbox.container import engines, overlays
 from podbot.sandbox.container.workspace import Contents
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox.layers import Layer
 
 
 def test_an_engine_is_connected_once_while_it_is_used(

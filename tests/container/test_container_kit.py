@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from podbot.errors import LaunchError
-from podbot.sandbox import boot, interpreter
+from podbot.sandbox import boot, interpreter, layers
 from podbot.sandbox.container import kit
-from podbot.sandbox.overlay import layers
 
 
 def test_a_kit_is_made_once_and_readable_by_anyone(own_layers: Path) -> None:

@@ -16,7 +16,7 @@ import podbot.sandbox
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
 from podbot.sandbox import ContainerSandbox, Limits, Policy
 from podbot.sandbox.container import overlays, place
-from podbot.sandbox.container.stay import Stay
+from podbot.sandbox.container.session import Stay
 
 
 def opened(engine: SmallEngine, **options: object) -> ContainerSandbox:
@@ -288,7 +288,7 @@ def test_a_host_that_cannot_do_a_plain_thing_is_an_error_of_launching(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("podbot.sandbox.container.stay.Door", full)
+    monkeypatch.setattr("podbot.sandbox.container.session.Door", full)
     with pytest.raises(LaunchError, match="No space left"):
         opened(engine)
     assert left(own_layers) == []

@@ -13,9 +13,9 @@ import pytest
 from small_engine import until
 
 from podbot.errors import Kind, LaunchError
+from podbot.sandbox import layers
 from podbot.sandbox.container import place
 from podbot.sandbox.container.place import Door, Place
-from podbot.sandbox.overlay import layers
 
 
 def come(path: Path) -> socket.socket:

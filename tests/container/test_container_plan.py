@@ -9,7 +9,7 @@ import pytest
 from podbot.engine import BindMount, Facts, Profile
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import replace
-from podbot.sandbox import Limits, Policy
+from podbot.sandbox import Limits, Policy, layers
 from podbot.sandbox.container import plan, report
 from podbot.sandbox.container.identity import EngineKind, Identity, choose
 from podbot.sandbox.container.plan import Draft
@@ -17,7 +17,6 @@ from podbot.sandbox.container.report import Made
 from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.container.workspace import Contents
 from podbot.sandbox.limits import MIB
-from podbot.sandbox.overlay import layers
 
 PODMAN = Facts(True, "5.0", "1.41", True, 2, True)
 OLD = Facts(True, "4.3.1", "1.41", True, 1, True)
@@ -192,7 +191,7 @@ def test_what_no_group_holds_each_process_carries() -> None:
 
 
 def test_where_the_files_are_is_said() -> None:
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
     layer = Layer(Path("/l/x"), ("/t",), 0.0, 1, "overlay")
     cases = {

@@ -19,8 +19,8 @@ from podbot.sandbox.container import plan, report
 from podbot.sandbox.container.identity import EngineKind, choose_root
 from podbot.sandbox.container.plan import Draft
 from podbot.sandbox.container.report import Made
+from podbot.sandbox.container.session import Stay
 from podbot.sandbox.container.settings import Settings
-from podbot.sandbox.container.stay import Stay
 from podbot.sandbox.container.workspace import Contents
 
 ROOTLESS = Facts(True, "5.0", "1.41", True, 2, True)

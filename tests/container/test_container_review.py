@@ -11,7 +11,8 @@ from pathlib import Path
 
 from small_engine import SmallEngine
 
-from podbot.changes import apply, capture, undo
+from podbot.changes import capture
+from podbot.changes.applying import apply, undo
 from podbot.sandbox import ContainerSandbox
 
 EXPECTED = {

@@ -9,8 +9,8 @@ import pytest
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, open
 from podbot.sandbox.container.settings import CONTAINER_LIMITS, Settings
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import GIB
-from podbot.sandbox.overlay.layers import Layer
 
 LAYER = Layer(Path("/nowhere/layer"), ("/nowhere",), 0.0, 1, "copy")
 

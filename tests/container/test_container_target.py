@@ -11,7 +11,7 @@ from podbot.errors import Kind, LaunchError
 from podbot.sandbox import Policy
 from podbot.sandbox.container import target as targets
 from podbot.sandbox.container.target import Overlaying, Target
-from podbot.sandbox.overlay import mounts
+from podbot.sandbox.layers import mounts
 
 ABLE = Overlaying(None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from podbot.engine.specs import BindMount, OverlayMount
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import Policy
+from podbot.sandbox import Policy, layers
 from podbot.sandbox.container import target as targets
 from podbot.sandbox.container import workspace
 from podbot.sandbox.container.identity import EngineKind, Identity, choose
@@ -17,7 +17,6 @@ from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.container.target import Overlaying, Target
 from podbot.sandbox.container.workspace import Contents, Workspace, prepare
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import layers
 
 ABLE = Overlaying(None)
 UNABLE = Overlaying("it cannot be had")

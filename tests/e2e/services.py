@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 import set_up
 
-from podbot.engine.leash import listens
+from podbot.engine.finding.leash import listens
 
 ROOT_KINDS = ("rootful", "docker", "runsc")
 USER_KINDS = ("rootless",)

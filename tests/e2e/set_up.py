@@ -27,10 +27,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from podbot.engine.building import BASE_NAME
-from podbot.engine.image_debian import DebianRoot, bootstrap
-from podbot.engine.image_recipe import Recipe
-from podbot.engine.images import DEFAULT_IMAGE
+from podbot.engine.image.building import BASE_NAME
+from podbot.engine.image.debian import DebianRoot, bootstrap
+from podbot.engine.image.images import DEFAULT_IMAGE
+from podbot.engine.image.recipes import Recipe
 from podbot.errors import PodbotError
 
 ROOT = Path(__file__).resolve().parents[2]

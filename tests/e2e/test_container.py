@@ -17,7 +17,7 @@ from services import Service
 
 import podbot.sandbox
 from podbot.engine import ContainerSpec, connect, labels
-from podbot.engine.leash import listens
+from podbot.engine.finding.leash import listens
 from podbot.errors import GuestLostError, Kind, LaunchError, SandboxError
 from podbot.sandbox import ContainerSandbox, Limits, Pool
 from podbot.sandbox.container.sweeping import sweep
@@ -314,7 +314,8 @@ def test_a_full_disk_stops_an_upload_and_nothing_else(service: Service, tmp_path
 
 
 def test_changes_are_reviewed_applied_and_undone(service: Service, tmp_path: Path) -> None:
-    from podbot.changes import apply, capture, undo
+    from podbot.changes import capture
+    from podbot.changes.applying import apply, undo
 
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "d").mkdir()
@@ -343,7 +344,7 @@ def test_root_works_on_a_users_folder_as_that_user(service: Service) -> None:
     import tempfile
 
     from podbot.changes import capture
-    from podbot.sandbox.overlay import layers
+    from podbot.sandbox import layers
 
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     (folder / "d").mkdir()

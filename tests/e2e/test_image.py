@@ -15,7 +15,7 @@ import pytest
 from screen import PODBOT, until
 from services import Service
 
-from podbot.engine.image_recipe import AGENTS
+from podbot.engine.image.recipes import AGENTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.podman]
 

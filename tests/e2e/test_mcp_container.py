@@ -17,7 +17,7 @@ from services import Service
 
 from podbot.changes import records
 from podbot.changes.capture import capture
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.podman]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podbot.engine import candidates
-from podbot.engine.candidates import VARIABLES, named, searched
+from podbot.engine.finding import candidates
+from podbot.engine.finding.candidates import VARIABLES, named, searched
 from podbot.errors import ConfigError, Kind
 
 

@@ -11,9 +11,10 @@ import pytest
 import standin
 from standin import Asked, StandIn, chunked, reply
 
-from podbot.engine import Engine, replies
-from podbot.engine.client import Call, Client, Purpose
-from podbot.engine.dialing import SocketDialer
+from podbot.engine import Engine
+from podbot.engine.http import replies
+from podbot.engine.http.client import Call, Client, Purpose
+from podbot.engine.http.dialing import SocketDialer
 from podbot.errors import ContainerError, Kind
 
 PURPOSE = Purpose("do it", Kind.ENGINE_FAILED, "thing")
@@ -208,7 +209,7 @@ def test_a_reply_that_breaks_the_rules_is_an_error_of_the_protocol(
 def test_a_reply_without_end_is_cut_off(
     made: StandIn, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.engine.client.MAX_REPLY", 1000)
+    monkeypatch.setattr("podbot.engine.http.client.MAX_REPLY", 1000)
     made.on("GET /x", reply(b"x" * 2000))
 
     assert failure(client, get()).kind is Kind.ENGINE_PROTOCOL

@@ -18,7 +18,8 @@ import pytest
 import standin
 from standin import StandIn, reply
 
-from podbot.engine import ConnectOptions, Engine, connect, connect_and_verify, dialing
+from podbot.engine import ConnectOptions, Engine, connect, connect_and_verify
+from podbot.engine.http import dialing
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 
 NOTHING = ConnectOptions(environment={})
@@ -503,8 +504,8 @@ def test_a_search_that_finds_nothing_says_how_each_candidate_fared(
     made.on("GET /_ping", reply(b"no", 500))
     # The machine that runs this test may have engines of its own.
     ours = [(f"{folder}/none.sock", "first"), (f"{folder}/docker.sock", "second")]
-    monkeypatch.setattr("podbot.engine.candidates.sockets", lambda _: iter(ours))
-    monkeypatch.setattr("podbot.engine.candidates.connections_mentioned", lambda _: False)
+    monkeypatch.setattr("podbot.engine.finding.candidates.sockets", lambda _: iter(ours))
+    monkeypatch.setattr("podbot.engine.finding.candidates.connections_mentioned", lambda _: False)
 
     with pytest.raises(ContainerError) as caught:
         connect(options=ConnectOptions(environment={"PATH": ""}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podbot.engine.endpoints import Endpoint, parse
+from podbot.engine.finding.endpoints import Endpoint, parse
 from podbot.errors import ConfigError, Kind
 
 MEANT = [

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podbot.engine import exchange
-from podbot.engine.exchange import Head, HungUpError, Incoming, ProtocolError, Request, Wire
+from podbot.engine.http import exchange
+from podbot.engine.http.exchange import Head, HungUpError, Incoming, ProtocolError, Request, Wire
 
 
 class Pair:

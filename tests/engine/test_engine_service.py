@@ -16,20 +16,14 @@ from pathlib import Path
 import pytest
 import standin
 
-from podbot.engine import (
-    ConnectOptions,
-    Engine,
-    connect,
-    connect_with_runtime,
-    leash,
-    service,
-    tunnel,
-)
-from podbot.engine.client import Call, Purpose
-from podbot.engine.endpoints import parse
-from podbot.engine.leash import Leashed, PrivateFolder
-from podbot.engine.service import ServiceDialer
-from podbot.engine.tunnel import TunnelDialer
+from podbot.engine import ConnectOptions, Engine, connect, connect_with_runtime
+from podbot.engine.finding import leash, service
+from podbot.engine.finding.endpoints import parse
+from podbot.engine.finding.leash import Leashed, PrivateFolder
+from podbot.engine.finding.service import ServiceDialer
+from podbot.engine.http import tunnel
+from podbot.engine.http.client import Call, Purpose
+from podbot.engine.http.tunnel import TunnelDialer
 from podbot.errors import ContainerError, Kind
 
 HERE = Path(__file__).parent
@@ -59,10 +53,10 @@ def processes_with(words: str) -> list[int]:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no reason to kill what was told to end, or to miss that it died."""
-    monkeypatch.setattr("podbot.engine.leash.END_SECONDS", 60.0)
-    monkeypatch.setattr("podbot.engine.service.NOTICE_SECONDS", 60.0)
-    monkeypatch.setattr("podbot.engine.service.START_SECONDS", 60.0)
-    monkeypatch.setattr("podbot.engine.tunnel.START_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.finding.leash.END_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.finding.service.NOTICE_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.finding.service.START_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.http.tunnel.START_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -74,8 +68,8 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {HERE}/stand_in_podman.py "$@"\n')
     program.chmod(0o755)
     (folder / "run").mkdir(mode=0o700)
-    monkeypatch.setattr("podbot.engine.candidates.sockets", lambda _: iter(()))
-    monkeypatch.setattr("podbot.engine.candidates.connections_mentioned", lambda _: False)
+    monkeypatch.setattr("podbot.engine.finding.candidates.sockets", lambda _: iter(()))
+    monkeypatch.setattr("podbot.engine.finding.candidates.connections_mentioned", lambda _: False)
     path = f"{program.parent}:{os.environ['PATH']}"
     return {"PATH": path, "XDG_RUNTIME_DIR": str(folder / "run"), "HOME": str(folder)}
 
@@ -173,7 +167,7 @@ def test_a_service_that_ends_between_look_and_call_is_started_again(
 def test_a_socket_that_refuses_while_the_service_runs_is_an_error(
     find: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.engine.service.NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr("podbot.engine.finding.service.NOTICE_SECONDS", 0.05)
     engine = find()
     engine.client._take_all()[0].close()
     os.unlink(engine.endpoint.path)
@@ -196,7 +190,7 @@ def test_a_podman_that_does_not_start_says_why(
 def test_a_podman_that_takes_too_long_is_given_up(
     find: Callable[..., Engine], installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.engine.service.START_SECONDS", 0.1)
+    monkeypatch.setattr("podbot.engine.finding.service.START_SECONDS", 0.1)
 
     with pytest.raises(ContainerError, match="took too long"):
         find(STAND_IN="deaf")
@@ -206,7 +200,7 @@ def test_a_podman_that_takes_too_long_is_given_up(
 def test_a_service_that_ignores_being_told_is_killed(
     find: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.engine.leash.END_SECONDS", 0.2)
+    monkeypatch.setattr("podbot.engine.finding.leash.END_SECONDS", 0.2)
     engine = find(STAND_IN="stubborn")
     engine.ping()
 
@@ -218,7 +212,7 @@ def test_a_service_that_ignores_being_told_is_killed(
 
 CHILD = """
     import os, signal, sys
-    import podbot.engine.candidates as candidates
+    import podbot.engine.finding.candidates as candidates
     from podbot.engine import ConnectOptions, connect
     candidates.sockets = lambda _: iter(())
     candidates.connections_mentioned = lambda _: False
@@ -509,7 +503,7 @@ def test_a_tunnel_that_takes_too_long_is_given_up(
 ) -> None:
     environment = ssh()
     (folder / "ssh").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("podbot.engine.tunnel.START_SECONDS", 0.1)
+    monkeypatch.setattr("podbot.engine.http.tunnel.START_SECONDS", 0.1)
 
     engine = connect(f"ssh://box{folder}/far.sock", ConnectOptions(environment=environment))
     with pytest.raises(ContainerError, match="took too long"):

@@ -30,8 +30,8 @@ from podbot.engine import (
     exit_status,
     pack,
 )
-from podbot.engine.client import Call
-from podbot.engine.images import split_name
+from podbot.engine.http.client import Call
+from podbot.engine.image.images import split_name
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 from podbot.frozen import replace
 

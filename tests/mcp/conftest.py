@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mcp_clients import until
 
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 
 @pytest.fixture(scope="module")

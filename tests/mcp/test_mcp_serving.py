@@ -18,8 +18,7 @@ from podbot.mcp import Line, Served, ServeRequest, Started, serve
 from podbot.mcp.keeping import Keeping
 from podbot.mcp.workspace import KEPT, Workspace, workspace
 from podbot.runtime.events import ToolInvoked
-from podbot.sandbox import OverlaySandbox
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import OverlaySandbox, layers
 
 
 @pytest.fixture
@@ -287,7 +286,7 @@ def test_a_sandbox_that_was_lost_before_it_changed_anything_has_one_record(proje
 def test_a_copy_that_nobody_changed_goes_and_one_that_was_changed_stays(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.sandbox.overlay.copying.needed", lambda targets: "for a test")
+    monkeypatch.setattr("podbot.sandbox.layers.copying.needed", lambda targets: "for a test")
     for change, stays in ((None, False), ("made", True)):
         kept = Keeping(ServeRequest(target=project, name=f"copy {stays}"))
         with OverlaySandbox(project) as sandbox:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from inside import PYTHON, fill, new_folder, removed, until
 
-from podbot.sandbox import Policy
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import Policy, layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 

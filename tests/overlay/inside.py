@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from podbot.sandbox import Sandbox
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import Sandbox, layers
 
 # The real one: a link in a virtual environment below /tmp does not exist inside. Coverage knows
 # only the link, and measures where that does exist.

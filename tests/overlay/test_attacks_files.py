@@ -11,8 +11,7 @@ import pytest
 from inside import PYTHON, fill, inside, new_folder, shell, unchanged
 
 from podbot.errors import SandboxError
-from podbot.sandbox import Policy
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import Policy, layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 

@@ -13,7 +13,7 @@ from inside import PRELUDE, PYTHON, inside, shell, until
 
 from podbot.errors import SandboxError
 from podbot.sandbox import Limits
-from podbot.sandbox.overlay import watcher
+from podbot.sandbox.layers import disk_watcher
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 MIB = 1024 * 1024
@@ -190,14 +190,14 @@ def test_looking_at_the_disk_leaves_modes_as_they_are(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    usage = watcher.usage
+    usage = disk_watcher.usage
 
     def noted(path: Path, enough: int) -> int:
         found = usage(path, enough)
         looks.append(found)
         return found
 
-    monkeypatch.setattr(watcher, "usage", noted)
+    monkeypatch.setattr(disk_watcher, "usage", noted)
     with OverlaySandbox(target, limits=Limits(disk=4 * MIB), discard=True) as sandbox:
         shell(sandbox, "mkdir -p odd/in; touch odd/in/x; chmod 200 odd/in; chmod 444 odd")
         before = len(looks)

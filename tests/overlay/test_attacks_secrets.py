@@ -10,8 +10,7 @@ import pytest
 from inside import fill, inside, new_folder, removed, shell, until
 
 from podbot.errors import SandboxError
-from podbot.sandbox import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy, layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 SECRET = "planted-secret"

@@ -16,7 +16,7 @@ import pytest
 from inside import PYTHON, new_folder
 
 import podbot
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 OUTER = """
 import ctypes, json, os, sys, time

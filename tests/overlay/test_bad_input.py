@@ -11,8 +11,7 @@ import pytest
 from inside import fill, new_folder, unchanged, until
 
 from podbot.errors import Kind, LaunchError, SandboxError
-from podbot.sandbox import Limits, Policy
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import Limits, Policy, layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 

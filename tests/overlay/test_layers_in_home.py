@@ -10,8 +10,8 @@ import pytest
 from inside import fill, new_folder, removed, until
 
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import Policy
-from podbot.sandbox.overlay import layers, mounts
+from podbot.sandbox import Policy, layers
+from podbot.sandbox.layers import mounts
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 from podbot.sandbox.probe import Finding, probe
 

@@ -13,7 +13,7 @@ import pytest
 from inside import unchanged, until
 
 from podbot.errors import SandboxError
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 

@@ -18,7 +18,8 @@ import pytest
 from inside import until
 
 from podbot.errors import GuestLostError, SandboxError
-from podbot.sandbox.overlay import layers, owner
+from podbot.sandbox import layers
+from podbot.sandbox.overlay import owner
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 

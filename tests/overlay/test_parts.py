@@ -13,20 +13,9 @@ from pathlib import Path
 import pytest
 
 from podbot.errors import Kind, LaunchError, SandboxError
-from podbot.sandbox import Limits, Policy, interpreter, wire
-from podbot.sandbox.overlay import (
-    cgroups,
-    copying,
-    git_data,
-    hiding,
-    launcher,
-    layers,
-    mounts,
-    owner,
-    report,
-    seccomp,
-    watcher,
-)
+from podbot.sandbox import Limits, Policy, interpreter, layers, wire
+from podbot.sandbox.layers import copying, disk_watcher, mounts
+from podbot.sandbox.overlay import cgroups, git_data, hiding, launcher, owner, report, seccomp
 from podbot.sandbox.overlay.cgroups import NO_GROUP, Group
 
 
@@ -351,5 +340,5 @@ def open_now() -> set[str]:
 def test_usage_counts_what_is_there_and_stops_when_it_is_enough(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "file").write_bytes(b"x" * 100_000)
-    assert watcher.usage(tmp_path, 1 << 30) >= 100_000
-    assert watcher.usage(tmp_path / "missing", 1 << 30) >= 0
+    assert disk_watcher.usage(tmp_path, 1 << 30) >= 100_000
+    assert disk_watcher.usage(tmp_path / "missing", 1 << 30) >= 0

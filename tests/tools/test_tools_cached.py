@@ -20,7 +20,7 @@ from podbot.errors import ContainerError, Kind
 from podbot.launch import containers as commands
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection, cached
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -21,27 +21,27 @@ module too (`apply`, `diff`, …) has a second word here.
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from podbot.changes.applied import Application
-    from podbot.changes.apply import Applied
-    from podbot.changes.apply import apply as apply_changes
-    from podbot.changes.archive import load, save
+    from podbot.changes.applying.applied import Application
+    from podbot.changes.applying.apply import Applied
+    from podbot.changes.applying.apply import apply as apply_changes
+    from podbot.changes.applying.recovery import recover
+    from podbot.changes.applying.undo import Undone
+    from podbot.changes.archive.saving import load, save
     from podbot.changes.by_name import applications, discard_changes, undo_changes
     from podbot.changes.capture import read
-    from podbot.changes.diff import FileDiff, for_people
-    from podbot.changes.diff import diff as diff_of
+    from podbot.changes.diffs.diff import FileDiff, for_people
+    from podbot.changes.diffs.diff import diff as diff_of
+    from podbot.changes.diffs.hunks import Hunk
+    from podbot.changes.diffs.omissions import not_in_patch
+    from podbot.changes.diffs.patch import patch as as_patch
+    from podbot.changes.diffs.three_way import Choice, Overlap
     from podbot.changes.drift import Conflict, ConflictKind, conflicts
-    from podbot.changes.hunks import Hunk
     from podbot.changes.merging import decided as decide_overlaps
     from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, Merge, State
-    from podbot.changes.omissions import not_in_patch
-    from podbot.changes.patch import patch as as_patch
     from podbot.changes.records import Entry, Record, entries, find
-    from podbot.changes.recovery import recover
-    from podbot.changes.risk import Flag, flags
-    from podbot.changes.risk_rules import Level
+    from podbot.changes.risk.judging import Flag, flags
+    from podbot.changes.risk.rules import Level
     from podbot.changes.select import select as select_changes
-    from podbot.changes.three_way import Choice, Overlap
-    from podbot.changes.undo import Undone
 
 # Where each public name lives: its module, and its name there if that is another.
 _EXPORTS = {

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from podbot.changes import applied, discarding, records, undo
-from podbot.changes.applied import Application
-from podbot.changes.choosing import OnConflict
-from podbot.changes.undo import Undone
+from podbot.changes import discarding, records
+from podbot.changes.applying import applied, undo
+from podbot.changes.applying.applied import Application
+from podbot.changes.applying.choosing import OnConflict
+from podbot.changes.applying.undo import Undone
 from podbot.errors import ChangesError, Kind
 
 _APPLICATION = re.compile(r"(?P<run>.+)\.\d+")

@@ -3,7 +3,7 @@
 Costs what changed, not what is there: only the upper layer is walked, and of the host's folder only
 what was deleted or replaced. Works on the layer of a live sandbox too; what moves away meanwhile is
 left out. Reads only, except that folders a guest closed to their owner are opened up in a layer
-nobody uses (see `podbot.sandbox.overlay.closed`).
+nobody uses (see `podbot.sandbox.layers.closed`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from functools import cached_property
 from io import FileIO
 from typing import BinaryIO
 
-from podbot.changes import gate, git_index
-from podbot.changes.bases import Bases
-from podbot.changes.ledger import Ledger
+from podbot.changes import git_index
+from podbot.changes.applying import gate
+from podbot.changes.applying.bases import Bases
+from podbot.changes.applying.ledger import Ledger
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
 from podbot.changes.tree import Place, Tree
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox import extents
-from podbot.sandbox.baseline import Baseline
-from podbot.sandbox.overlay import closed
-from podbot.sandbox.overlay.layers import Layer, boot_id
+from podbot.sandbox.layers import Layer, boot_id, closed
+from podbot.sandbox.layers.baseline import Baseline
 
 CLOCK_SLACK_NS = 1_000_000_000
 """Clocks drift apart by less than this without anyone having set them."""
@@ -71,7 +71,8 @@ def read(layer: Layer, only: Sequence[str] = ()) -> ChangeSet:
 
     Of all changes, or at least of those that the paths ``only`` mean: the rest may be left out.
     """
-    from podbot.changes import lineage, one_path, renames
+    from podbot.changes import lineage, renames
+    from podbot.changes.diffs import one_path
 
     changes = one_path.captured(layer, only) if only else None
     if changes is None:
@@ -98,9 +99,9 @@ def _start(layer: Layer) -> int:
 def _olds(layer: Layer) -> Mapping[str, OldFacts | None] | None:
     if layer.method != "archive":
         return None
-    from podbot.changes import archive
+    from podbot.changes.archive import saving
 
-    olds = archive.read_olds(layer)
+    olds = saving.read_olds(layer)
     return {
         f"{layer.targets[index]}/{path}" if path else layer.targets[index]: facts
         for index, part in olds.items()

@@ -7,9 +7,10 @@ still to be closed, and the next one to tidy up does that.
 
 from __future__ import annotations
 
-from podbot.changes import records, undo
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.changes import records
+from podbot.changes.applying import undo
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 
 
 def discard(id: str, layer: Layer | None) -> None:

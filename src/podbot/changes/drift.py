@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from podbot.changes import git_index, undecided
-from podbot.changes.bases import Bases
+from podbot.changes.applying.bases import Bases
+from podbot.changes.applying.ledger import Ledger
+from podbot.changes.diffs.text import shown_name
 from podbot.changes.hidden import Hidden
-from podbot.changes.ledger import Ledger
 from podbot.changes.model import (
     FILE,
     FOLDER,
@@ -28,7 +29,6 @@ from podbot.changes.model import (
     State,
 )
 from podbot.changes.select import is_new_folder
-from podbot.changes.text import shown_name
 from podbot.changes.tree import Tree
 from podbot.frozen import dataclass
 from podbot.sandbox import extents

@@ -20,8 +20,8 @@ from typing import BinaryIO
 from podbot.changes.ignored import Ignored, ignores_all
 from podbot.changes.model import FILE, FOLDER, LINK, Change, ChangeSet
 from podbot.changes.moved_folders import moved_folders
-from podbot.changes.risk_paths import leading, parts_of
-from podbot.changes.risk_rules import COMMAND_FOLDER, LEADS_OUT, PYTHON_START, Level
+from podbot.changes.risk.paths import leading, parts_of
+from podbot.changes.risk.rules import COMMAND_FOLDER, LEADS_OUT, PYTHON_START, Level
 from podbot.errors import ChangesError
 from podbot.frozen import dataclass
 

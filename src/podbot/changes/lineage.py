@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from podbot.changes import journal
-from podbot.changes.journal import Journal
-from podbot.changes.ledger import Ledger
+from podbot.changes.applying import journal
+from podbot.changes.applying.journal import Journal
+from podbot.changes.applying.ledger import Ledger
+from podbot.changes.applying.moves import Move, Plan
 from podbot.changes.model import FILE, ChangeSet, State
-from podbot.changes.moves import Move, Plan
 from podbot.errors import ChangesError
 from podbot.frozen import dataclass
 
@@ -112,7 +112,7 @@ class Lineage:
     def __init__(
         self, journals: Collection[Journal], paths: Collection[str], targets: Collection[str]
     ):
-        from podbot.changes import recovery
+        from podbot.changes.applying import recovery
 
         self._steps: dict[str, list[Step]] = {}
         self._taken: list[tuple[str, State]] = []  # files that were replaced or removed

@@ -16,8 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO
 
-from podbot.changes import git_refs, three_way
-from podbot.changes.journal import Journal
+from podbot.changes import git_refs
+from podbot.changes.applying.journal import Journal
+from podbot.changes.diffs import three_way
+from podbot.changes.diffs.text import shown_name
+from podbot.changes.diffs.three_way import Choice, Merged
 from podbot.changes.lineage import Lineage, Noted, Step
 from podbot.changes.model import (
     FILE,
@@ -32,8 +35,6 @@ from podbot.changes.model import (
     State,
 )
 from podbot.changes.select import folder_of
-from podbot.changes.text import shown_name
-from podbot.changes.three_way import Choice, Merged
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
 from podbot.sandbox import extents

@@ -18,7 +18,7 @@ from podbot.sandbox import extents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from podbot.changes.three_way import Merged, Overlap
+    from podbot.changes.diffs.three_way import Merged, Overlap
 
 
 class FileType(StrEnum):

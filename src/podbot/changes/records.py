@@ -19,8 +19,8 @@ from typing import Literal
 from podbot.config.places import state_folder, state_place
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
-from podbot.sandbox.overlay import layers
-from podbot.sandbox.overlay.layers import Layer
+from podbot.sandbox import layers
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.values import Guarantee
 
 VERSION = 1

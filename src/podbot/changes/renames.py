@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
-from podbot.changes import sides
+from podbot.changes.diffs import sides
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.frozen import dataclass, replace
 from podbot.sandbox import extents

@@ -16,8 +16,8 @@ from collections import OrderedDict
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from podbot import kernel
 from podbot.changes.model import State
-from podbot.sandbox.overlay import kernel
 
 MAX_FOLDERS = 64
 """How many folders a tree holds open for whoever asks next."""

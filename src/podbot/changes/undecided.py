@@ -7,9 +7,9 @@ a plain conflict with another run is left out. Both are told, and how to decide.
 
 from __future__ import annotations
 
+from podbot.changes.diffs.text import shown_name
+from podbot.changes.diffs.three_way import Choice
 from podbot.changes.model import ChangeSet, Merge
-from podbot.changes.text import shown_name
-from podbot.changes.three_way import Choice
 from podbot.frozen import replace
 
 MOST_LINES = 5

@@ -21,13 +21,13 @@ from podbot.frozen import dataclass
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from podbot.changes.apply import Applied
-    from podbot.changes.hunks import Piece
+    from podbot.changes.applying.apply import Applied
+    from podbot.changes.applying.undo import Undone
+    from podbot.changes.diffs.hunks import Piece
     from podbot.changes.model import ChangeSet
     from podbot.changes.records import Entry
-    from podbot.changes.undo import Undone
     from podbot.cli.picking import Picked
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
 OnConflict = Literal["stop", "skip", "overwrite"]
 
@@ -58,7 +58,7 @@ def heal() -> list[str]:
 
     What cannot be put right is told, and refused only where it would be taken for whole.
     """
-    from podbot.changes import gate
+    from podbot.changes.applying import gate
 
     return gate.lines()
 
@@ -87,7 +87,7 @@ def apply(
 
     ``given`` is what the person typed, for the commands that get past what stops it.
     """
-    from podbot.changes.apply import apply
+    from podbot.changes.applying.apply import apply
 
     refuse_live(entry, "applied")
     try:
@@ -144,7 +144,7 @@ def _left(entry: Entry) -> int:
 
 def discard_question(entry: Entry, changes: ChangeSet | None) -> str:
     """What a person should know before they throw something away."""
-    from podbot.changes.applied import applications
+    from podbot.changes.applying.applied import applications
 
     what = "what may be left" if changes is None else look.count(len(changes), "change")
     called = look.name(entry.called)
@@ -178,7 +178,7 @@ def undo(
     """
     import glob
 
-    from podbot.changes import undo
+    from podbot.changes.applying import undo
 
     refuse_live(entry, "undone")
     here = glob.escape(os.path.realpath(os.curdir))
@@ -276,7 +276,7 @@ def save(changes: ChangeSet, file: str) -> Saved:
 def _settled(changes: ChangeSet, name: str) -> ChangeSet:
     """What a patch can hold; raises if nothing is left but what is to be decided on."""
     from podbot.changes import undecided
-    from podbot.changes.text import listed
+    from podbot.changes.diffs.text import listed
 
     found = undecided.settled(changes)
     if changes and not found:
@@ -304,11 +304,11 @@ def _format(file: str) -> Literal["tar", "patch"]:
 
 def _written(changes: ChangeSet, format_: str, out: BinaryIO) -> tuple[str, ...]:
     if format_ == "tar":
-        from podbot.changes import archive
+        from podbot.changes.archive import saving
 
-        archive.save(changes, out)
+        saving.save(changes, out)
         return ()
-    from podbot.changes.patch import not_in_patch, patch
+    from podbot.changes.diffs.patch import not_in_patch, patch
 
     for piece in patch(changes):
         out.write(piece)
@@ -332,7 +332,8 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
     Which folder it is for is not for a stranger's file to say: without ``targets`` it must be the
     current one or lie in it, unless ``as_saved``.
     """
-    from podbot.changes import archive, records
+    from podbot.changes import records
+    from podbot.changes.archive import saving
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
     try:
@@ -352,7 +353,7 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
 
     try:
         with source, Progress("loading"):
-            layer = archive.load(source, folders or None, within=within, note=note)
+            layer = saving.load(source, folders or None, within=within, note=note)
         return records.find(layer.id)
     except BaseException:
         for each in begun:

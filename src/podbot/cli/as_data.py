@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeKind, Merge, State
-from podbot.changes.risk_rules import Level
+from podbot.changes.risk.rules import Level
 
 if TYPE_CHECKING:
-    from podbot.changes.applied import Application
-    from podbot.changes.apply import Applied
-    from podbot.changes.diff import FileDiff
-    from podbot.changes.hunks import Hunk
+    from podbot.changes.applying.applied import Application
+    from podbot.changes.applying.apply import Applied
+    from podbot.changes.applying.undo import Undone
+    from podbot.changes.diffs.diff import FileDiff
+    from podbot.changes.diffs.hunks import Hunk
     from podbot.changes.records import Entry, Past
-    from podbot.changes.undo import Undone
     from podbot.cli.actions import Saved
     from podbot.cli.overview import Overview
     from podbot.errors import PodbotError

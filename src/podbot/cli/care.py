@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from podbot.changes.folding import FEWEST
 from podbot.changes.model import Change
-from podbot.changes.risk_rules import COMMAND_FOLDER, Level
+from podbot.changes.risk.rules import COMMAND_FOLDER, Level
 from podbot.cli import look, merges
 from podbot.cli.look import Look
 from podbot.cli.overview import (
@@ -26,7 +26,7 @@ from podbot.cli.overview import (
 )
 
 if TYPE_CHECKING:
-    from podbot.changes.risk import Flag
+    from podbot.changes.risk.judging import Flag
 
 BY_ITSELF = "runs by itself once applied:"
 WHEN_USED = "runs when used:"

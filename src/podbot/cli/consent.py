@@ -20,7 +20,7 @@ from podbot.frozen import dataclass
 if TYPE_CHECKING:
     from podbot.changes.folding import Fold
     from podbot.changes.model import Change, ChangeSet
-    from podbot.changes.risk import Flag
+    from podbot.changes.risk.judging import Flag
     from podbot.cli.remedies import Given
 
 ALL = "all"
@@ -64,12 +64,12 @@ def consent(changes: ChangeSet, whole: ChangeSet, run: str, given: Given) -> Con
     words = given.allow_flagged
     if not words:
         return Consent()
-    from podbot.changes import risk
     from podbot.changes.folding import folds
-    from podbot.changes.risk_rules import Level
+    from podbot.changes.risk import judging
+    from podbot.changes.risk.rules import Level
 
     flags: dict[str, list[Flag]] = {}
-    for flag in risk.flags(changes):
+    for flag in judging.flags(changes):
         if flag.level is Level.BY_ITSELF:
             flags.setdefault(flag.change.where, []).append(flag)
     flagged = tuple(change for change in changes if change.where in flags)

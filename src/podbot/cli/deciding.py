@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from podbot.changes.apply import Applied
+from podbot.changes.applying.apply import Applied
 from podbot.changes.records import Entry
 from podbot.cli import actions, as_data, care, consent, look, overview, picking, remedies
 from podbot.cli.looking import (
@@ -153,7 +153,7 @@ def _telling_interrupts(entry: Entry, done: str) -> Iterator[None]:
 
 
 def _state(entry: Entry) -> list[tuple[str, bool, int]]:
-    from podbot.changes.applied import applications
+    from podbot.changes.applying.applied import applications
 
     return [(each.id, each.undone, each.paths) for each in applications(entry.id)]
 

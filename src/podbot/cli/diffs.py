@@ -1,13 +1,13 @@
-"""Diffs with colours; what they say is the business of `podbot.changes.diff`."""
+"""Diffs with colours; what they say is the business of `podbot.changes.diffs.diff`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from podbot.changes.diff import ESCAPED, WAS_TEXT, FileDiff, diff, for_people
-from podbot.changes.hunks import Hunk
+from podbot.changes.diffs.diff import ESCAPED, WAS_TEXT, FileDiff, diff, for_people
+from podbot.changes.diffs.hunks import Hunk
+from podbot.changes.diffs.text import shown_lines
 from podbot.changes.model import Change, ChangeSet
-from podbot.changes.text import shown_lines
 from podbot.cli import merges
 from podbot.cli.look import Look, Style, wrapped
 from podbot.cli.overview import Overview, folded_line

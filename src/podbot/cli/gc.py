@@ -16,12 +16,14 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from podbot.changes import discarding, records, recovery
+from podbot.changes import discarding, records
+from podbot.changes.applying import recovery
 from podbot.cli import look
 from podbot.cli.talk import tell, warn
 from podbot.config import places
-from podbot.sandbox.overlay import cgroups, layers
-from podbot.sandbox.visible import visible
+from podbot.sandbox import layers
+from podbot.sandbox.overlay import cgroups
+from podbot.visible import visible
 
 if TYPE_CHECKING:
     from podbot.changes.records import Entry
@@ -165,7 +167,7 @@ def collect(dry_run: bool) -> list[Line]:
 def _kept(line: Line, run: Entry, may_look: bool) -> Line:
     """The same with what helps to decide whether to keep it longer; its changes may be looked at
     for that, or not."""
-    from podbot.changes.applied import applications
+    from podbot.changes.applying.applied import applications
 
     applied = any(not each.undone for each in applications(run.id))
     return replace(

@@ -15,7 +15,7 @@ from podbot.cli.look import Column
 from podbot.cli.ps import ENGINE
 
 if TYPE_CHECKING:
-    from podbot.engine.building import BuiltImage
+    from podbot.engine.image.building import BuiltImage
 
 ABOUT = """\
 Build the image that containers are made of, without any registry, or list those there are.
@@ -120,12 +120,12 @@ def run(arguments: argparse.Namespace) -> int:
 def build(arguments: argparse.Namespace) -> int:
     """`podbot image build`."""
     from podbot import api
-    from podbot.engine import image_recipe
-    from podbot.engine.images import DEFAULT_IMAGE
+    from podbot.engine.image import recipes
+    from podbot.engine.image.images import DEFAULT_IMAGE
 
-    variant: image_recipe.Variant = "tools" if arguments.small else "sandbox"
+    variant: recipes.Variant = "tools" if arguments.small else "sandbox"
     request = api.ImageRequest(
-        image_recipe.recipe(variant, agents(arguments.agents, arguments.small)),
+        recipes.recipe(variant, agents(arguments.agents, arguments.small)),
         source=arguments.source,
         tag=arguments.tag or DEFAULT_IMAGE,
         mirror=arguments.mirror,
@@ -147,7 +147,7 @@ def build(arguments: argparse.Namespace) -> int:
 
 def agents(given: str | None, small: bool) -> tuple[str, ...]:
     """The names of the agents that were asked for."""
-    from podbot.engine.image_recipe import AGENTS, USUAL_AGENTS
+    from podbot.engine.image.recipes import AGENTS, USUAL_AGENTS
 
     if given is None:
         return () if small else USUAL_AGENTS

@@ -14,8 +14,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal, TextIO
 
+from podbot.changes.diffs.text import shown, shown_name
 from podbot.changes.late import expression
-from podbot.changes.text import shown, shown_name
 from podbot.frozen import dataclass
 
 Style = Literal["added", "removed", "hunk", "title", "warning", "danger", "faint"]

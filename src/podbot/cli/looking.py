@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes import records
-from podbot.changes.risk_rules import Level
+from podbot.changes.risk.rules import Level
 from podbot.cli import care, look, overview, pager, remedies
 from podbot.cli.look import Column
 from podbot.cli.progress import Progress
@@ -22,7 +22,7 @@ from podbot.frozen import replace
 if TYPE_CHECKING:
     import argparse
 
-    from podbot.changes.applied import Application
+    from podbot.changes.applying.applied import Application
     from podbot.changes.folding import Fold
     from podbot.changes.model import ChangeSet
     from podbot.changes.records import Entry
@@ -144,7 +144,7 @@ def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
 
 def _is_all_applied(entry: Entry, amount: Amount) -> bool:
     """Whether nothing is left because the host has it all."""
-    from podbot.changes.applied import applications
+    from podbot.changes.applying.applied import applications
 
     if amount != (0, 0) or entry.live:
         return False
@@ -153,7 +153,7 @@ def _is_all_applied(entry: Entry, amount: Amount) -> bool:
 
 def show(arguments: argparse.Namespace) -> int:
     """`podbot changes show`."""
-    from podbot.changes.applied import applications
+    from podbot.changes.applying.applied import applications
 
     entry = records.find(arguments.id, records.here())
     made = applications(entry.id)
@@ -197,7 +197,7 @@ def _show_lines(
 
 
 def _show_data(entry: Entry, applications: Sequence[Application], found: Overview | None) -> None:
-    from podbot.changes.diff import diff
+    from podbot.changes.diffs.diff import diff
     from podbot.cli import as_data
 
     data = as_data.entry(entry) | as_data.surroundings(entry)
@@ -213,7 +213,7 @@ def _show_data(entry: Entry, applications: Sequence[Application], found: Overvie
 
 def diff(arguments: argparse.Namespace) -> int:
     """`podbot changes diff`."""
-    from podbot.changes.diff import diff
+    from podbot.changes.diffs.diff import diff
     from podbot.cli import as_data
 
     if arguments.patch and arguments.json:
@@ -268,7 +268,7 @@ def _is_named(fold: Fold, paths: Sequence[str]) -> bool:
 
 def _print_patch(entry: Entry, changes: ChangeSet) -> None:
     from podbot.changes import undecided
-    from podbot.changes.patch import not_in_patch, patch
+    from podbot.changes.diffs.patch import not_in_patch, patch
 
     if look.is_terminal(sys.stdout):
         raise ChangesError(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes.text import shown_lines
+from podbot.changes.diffs.text import shown_lines
 from podbot.cli import look, remedies
 from podbot.cli.look import Look, Style
 
 if TYPE_CHECKING:
+    from podbot.changes.diffs.three_way import Choice, Overlap
     from podbot.changes.model import Change, ChangeSet, Merge
-    from podbot.changes.three_way import Choice, Overlap
     from podbot.cli.talk import Talk
 
 TITLE = "merged with what other runs applied:"
@@ -143,7 +143,7 @@ def _asked(merge: Merge, talk: Talk) -> list[Choice] | None:
 
 
 def _answer(talk: Talk) -> Choice | None:
-    from podbot.changes.three_way import Choice
+    from podbot.changes.diffs.three_way import Choice
 
     meant = dict(
         zip(

@@ -79,7 +79,7 @@ def _draft(folder: int) -> Iterator[tuple[int, str | None]]:
 
 def _name(folder: int, draft: str, name: str) -> None:
     """Give a draft its name, unless something has it."""
-    from podbot.sandbox.overlay import kernel
+    from podbot import kernel
 
     source, destination = (folder, os.fsencode(draft)), (folder, os.fsencode(name))
     try:

@@ -13,21 +13,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.risk_rules import Level
+from podbot.changes.risk.rules import Level
 from podbot.cli import look, remedies
 from podbot.cli.look import Look, Style
 from podbot.cli.progress import Progress
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.frozen import dataclass
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 if TYPE_CHECKING:
-    from podbot.changes.applied import Application
-    from podbot.changes.diff import FileDiff
+    from podbot.changes.applying.applied import Application
+    from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
     from podbot.changes.records import Entry, Past
-    from podbot.changes.risk import Flag
+    from podbot.changes.risk.judging import Flag
 
 _Item = TypeVar("_Item")
 
@@ -185,12 +185,13 @@ def reason(error: Exception) -> str:
 def overview_of(entry: Entry, changes: ChangeSet, whole: ChangeSet | None = None) -> Overview:
     """All about the changes of a run, or about some of its ``whole`` ones."""
     whole = changes if whole is None else whole
-    from podbot.changes import drift, risk
+    from podbot.changes import drift
     from podbot.changes.folding import folds
+    from podbot.changes.risk import judging
 
     flags: dict[str, tuple[Flag, ...]] = {}
     with Progress("looking for what needs care"), reading(entry):
-        for flag in risk.flags(changes):
+        for flag in judging.flags(changes):
             flags[flag.change.where] = (*flags.get(flag.change.where, ()), flag)
         found = drift.conflicts(changes)
         folded = {change.where: fold for fold in folds(changes, whole) for change in fold.changes}
@@ -375,7 +376,7 @@ def _remarks(change: Change, overview: Overview, look_: Look) -> str:
 
 def _odd_letters(change: Change) -> list[str]:
     """Letters in its names that look like others, or that move those beside them."""
-    from podbot.changes.text import unusual_letters
+    from podbot.changes.diffs.text import unusual_letters
 
     link = change.new.link if change.new is not None else None
     letters = dict.fromkeys(
@@ -392,7 +393,7 @@ def _odd_letters(change: Change) -> list[str]:
 
 def _marks(change: Change) -> list[str]:
     """What changed besides the contents."""
-    from podbot.changes.states import WORDS, differences
+    from podbot.changes.diffs.states import WORDS, differences
 
     old, new = change.old, change.new
     if new is None:
@@ -409,7 +410,7 @@ def _marks(change: Change) -> list[str]:
 
 def change_lines(overview: Overview, look_: Look, *, every: bool = False) -> Iterator[str]:
     """A line for each change, compared as it is read; one for each folder that may be folded."""
-    from podbot.changes.diff import diff
+    from podbot.changes.diffs.diff import diff
 
     hidden: dict[tuple[str, str], int] = {}
     for change in overview.changes:

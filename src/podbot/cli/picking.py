@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from podbot.changes.diffs.hunks import Hunk, Piece, parts
 from podbot.changes.folding import FEWEST, Fold
-from podbot.changes.hunks import Hunk, Piece, parts
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.cli import look, merges, overview, pager, remedies
 from podbot.cli.diffs import body, diff_lines, lines_of
@@ -21,7 +21,7 @@ from podbot.cli.talk import Talk
 from podbot.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
-    from podbot.changes.diff import FileDiff
+    from podbot.changes.diffs.diff import FileDiff
 
 MOST_SHOWN = 60
 """Lines that are shown with a question; the rest on request."""
@@ -258,7 +258,7 @@ class _Picking:
                 self.taken.add(change.where)  # stays after all if anything in it stays
 
     def _ask_change(self, change: Change) -> None:
-        from podbot.changes.diff import diff
+        from podbot.changes.diffs.diff import diff
 
         compared = diff(self.found.changes, change)
         if _is_edit(change) and (

@@ -186,7 +186,7 @@ class _End:
 
     def _tell_nothing(self, entry: Entry | None, *, asked: bool) -> None:
         if entry is not None and entry.layer is not None and not entry.live:
-            from podbot.changes.applied import applications
+            from podbot.changes.applying.applied import applications
 
             # Nothing in it differs from the host; that may be as the host has all of it.
             if all(each.undone for each in applications(entry.id)):

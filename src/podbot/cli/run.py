@@ -130,7 +130,7 @@ def start_ahead(options: Options) -> None:
 
     with contextlib.suppress(OSError, PodbotError):  # told where it is needed
         zygote = owner.zygote()
-        from podbot.sandbox.overlay import layers
+        from podbot.sandbox import layers
 
         if options.net == "none":
             zygote.prepare(str(layers.root()))
@@ -211,7 +211,7 @@ class Saying:
         import shlex
 
         from podbot.changes import records
-        from podbot.sandbox.overlay import layers
+        from podbot.sandbox import layers
 
         record = self._record
         kept = None if record is None else layers.get(record.id)
@@ -276,7 +276,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
 
 def say(program: str, text: str) -> None:
     """One thing podbot has to say, with nothing in it that could command a terminal."""
-    from podbot.sandbox.visible import visible
+    from podbot.visible import visible
 
     told = f"podbot {program}: {visible(text)}"
     if sys.stderr.isatty():

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NoReturn
 
 from podbot.nearest import nearest
-from podbot.sandbox.visible import visible
+from podbot.visible import visible
 
 _UNKNOWN = re.compile(
     r"argument (?P<name>[^:]*): invalid choice: "

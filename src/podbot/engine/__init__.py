@@ -15,21 +15,21 @@ from __future__ import annotations
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from podbot.engine.client import Streaming
-    from podbot.engine.connecting import (
+    from podbot.engine.containers import Containers, ContainerState, ContainerSummary, Created
+    from podbot.engine.engine import Engine
+    from podbot.engine.escapes import EscapeWarning, KnownEscape, known_escapes
+    from podbot.engine.execs import ExecOutput, Execs, ExecSpec, ExecState, exit_status
+    from podbot.engine.facts import About, Component, Facts
+    from podbot.engine.finding.connecting import (
         ConnectOptions,
         connect,
         connect_and_verify,
         connect_with_runtime,
     )
-    from podbot.engine.containers import Containers, ContainerState, ContainerSummary, Created
-    from podbot.engine.endpoints import Endpoint
-    from podbot.engine.engine import Engine
-    from podbot.engine.escapes import EscapeWarning, KnownEscape, known_escapes
-    from podbot.engine.execs import ExecOutput, Execs, ExecSpec, ExecState, exit_status
-    from podbot.engine.facts import About, Component, Facts
-    from podbot.engine.hijacked import Frames, Hijacked
-    from podbot.engine.images import DEFAULT_IMAGE, BuildOrder, ImageInfo, Images, Progress
+    from podbot.engine.finding.endpoints import Endpoint
+    from podbot.engine.http.client import Streaming
+    from podbot.engine.http.hijacked import Frames, Hijacked
+    from podbot.engine.image.images import DEFAULT_IMAGE, BuildOrder, ImageInfo, Images, Progress
     from podbot.engine.joining import Streams, attached
     from podbot.engine.labels import owner_alive, owner_label, owner_state
     from podbot.engine.packing import Entry, pack, pack_tree
@@ -111,16 +111,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "podbot.engine.client": "Streaming",
-    "podbot.engine.connecting": ("ConnectOptions connect connect_and_verify connect_with_runtime"),
+    "podbot.engine.http.client": "Streaming",
+    "podbot.engine.finding.connecting": (
+        "ConnectOptions connect connect_and_verify connect_with_runtime"
+    ),
     "podbot.engine.containers": "Containers ContainerState ContainerSummary Created",
-    "podbot.engine.endpoints": "Endpoint",
+    "podbot.engine.finding.endpoints": "Endpoint",
     "podbot.engine.engine": "Engine",
     "podbot.engine.escapes": "EscapeWarning KnownEscape known_escapes",
     "podbot.engine.execs": "ExecOutput Execs ExecSpec ExecState exit_status",
     "podbot.engine.facts": "About Component Facts",
-    "podbot.engine.hijacked": "Frames Hijacked",
-    "podbot.engine.images": "DEFAULT_IMAGE BuildOrder ImageInfo Images Progress",
+    "podbot.engine.http.hijacked": "Frames Hijacked",
+    "podbot.engine.image.images": "DEFAULT_IMAGE BuildOrder ImageInfo Images Progress",
     "podbot.engine.joining": "Streams attached",
     "podbot.engine.labels": "owner_alive owner_label owner_state",
     "podbot.engine.packing": "Entry pack pack_tree",

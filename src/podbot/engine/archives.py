@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from podbot.engine import tar_reading, unpacking
-from podbot.engine.client import Call, Purpose, Streaming
-from podbot.engine.exchange import CHUNK, quoted
+from podbot.engine.http.client import Call, Purpose, Streaming
+from podbot.engine.http.exchange import CHUNK, quoted
 from podbot.engine.unpacking import Unpacked, UnpackLimits
 from podbot.errors import ContainerError, Kind
 
@@ -46,7 +46,7 @@ def put(engine: Engine, container: str, path: str, archive: Source) -> None:
     answer = engine.client.call(call)
     if answer.data.strip():
         # Podman has said yes before it is done, and adds what went wrong then.
-        from podbot.engine.client import said_in
+        from podbot.engine.http.client import said_in
 
         raise ContainerError(
             f"cannot {purpose.doing}: {said_in(answer.data)}",

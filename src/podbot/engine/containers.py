@@ -15,11 +15,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from podbot.engine import labels as marks
-from podbot.engine import replies, requests
-from podbot.engine.client import Call, Purpose
-from podbot.engine.exchange import quoted
-from podbot.engine.hijacked import Hijacked
-from podbot.engine.replies import Fields
+from podbot.engine import requests
+from podbot.engine.http import replies
+from podbot.engine.http.client import Call, Purpose
+from podbot.engine.http.exchange import quoted
+from podbot.engine.http.hijacked import Hijacked
+from podbot.engine.http.replies import Fields
 from podbot.engine.resolved import Resolved, compare
 from podbot.engine.specs import ContainerSpec
 from podbot.errors import ContainerError, Kind
@@ -27,8 +28,8 @@ from podbot.frozen import dataclass
 
 if TYPE_CHECKING:
     from podbot.engine.archives import Source
-    from podbot.engine.client import Streaming
     from podbot.engine.engine import Engine
+    from podbot.engine.http.client import Streaming
     from podbot.engine.unpacking import Unpacked, UnpackLimits
     from podbot.engine.watching import LogOptions, Stats
 

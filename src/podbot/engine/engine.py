@@ -13,17 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from podbot.engine import facts as reading
-from podbot.engine import replies
-from podbot.engine.client import Answer, Call, Client, Purpose
-from podbot.engine.endpoints import Endpoint
 from podbot.engine.facts import About, Facts
+from podbot.engine.finding.endpoints import Endpoint
+from podbot.engine.http import replies
+from podbot.engine.http.client import Answer, Call, Client, Purpose
 from podbot.errors import ContainerError, Kind
 
 if TYPE_CHECKING:
     from podbot.engine.containers import Containers
     from podbot.engine.escapes import EscapeWarning
     from podbot.engine.execs import Execs
-    from podbot.engine.images import Images
+    from podbot.engine.image.images import Images
     from podbot.engine.watching import Event
 
 PING_SECONDS = 10.0
@@ -61,7 +61,7 @@ class Engine:
     @property
     def images(self) -> Images:
         """Its images."""
-        from podbot.engine.images import Images
+        from podbot.engine.image.images import Images
 
         return Images(self)
 

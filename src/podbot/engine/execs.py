@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from podbot.engine import replies
-from podbot.engine.client import Call, Purpose
-from podbot.engine.exchange import quoted
-from podbot.engine.hijacked import Hijacked
+from podbot.engine.http import replies
+from podbot.engine.http.client import Call, Purpose
+from podbot.engine.http.exchange import quoted
+from podbot.engine.http.hijacked import Hijacked
 from podbot.engine.specs import check_environment, check_words, missing
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass, field, replace

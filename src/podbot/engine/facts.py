@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 
-from podbot.engine import replies
-from podbot.engine.replies import Fields
+from podbot.engine.http import replies
+from podbot.engine.http.replies import Fields
 from podbot.frozen import dataclass
 
 _VERSION = re.compile(r"(\d+(?:\.\d+)+)((?:-rc[.\d]+)?)")

@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from podbot.engine import refusals
-from podbot.engine.exchange import CHUNK
-from podbot.engine.hijacked import STDERR, STDOUT, Frames, Hijacked
-from podbot.engine.replies import nonsense
+from podbot.engine.http.exchange import CHUNK
+from podbot.engine.http.hijacked import STDERR, STDOUT, Frames, Hijacked
+from podbot.engine.http.replies import nonsense
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass, replace
 

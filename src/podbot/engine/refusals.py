@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from podbot.engine import replies
+from podbot.engine.http import replies
 from podbot.errors import ContainerError, Kind
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podbot.engine import replies
 from podbot.engine.facts import Facts
+from podbot.engine.http import replies
+from podbot.engine.http.replies import Fields
 from podbot.engine.profiles import CPU_PERIOD, Profile
-from podbot.engine.replies import Fields
 from podbot.engine.specs import BindMount, ContainerSpec, OverlayMount
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from podbot.engine import replies
-from podbot.engine.client import Call, Purpose
-from podbot.engine.exchange import quoted
-from podbot.engine.hijacked import STDOUT, Frames
-from podbot.engine.replies import Fields
+from podbot.engine.http import replies
+from podbot.engine.http.client import Call, Purpose
+from podbot.engine.http.exchange import quoted
+from podbot.engine.http.hijacked import STDOUT, Frames
+from podbot.engine.http.replies import Fields
 from podbot.errors import Kind
 from podbot.frozen import dataclass
 

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from podbot.engine import candidates, labels, refusals
-from podbot.engine.connecting import ConnectOptions, connect
+from podbot.engine import labels, refusals
 from podbot.engine.containers import ContainerSummary
 from podbot.engine.execs import ExecSpec
+from podbot.engine.finding import candidates
+from podbot.engine.finding.connecting import ConnectOptions, connect
 from podbot.engine.labels import OwnerState
 from podbot.engine.owned import owned, owner_state
 from podbot.errors import ContainerError, Kind, PodbotError
@@ -350,8 +351,8 @@ def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
 
 
 def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
+    from podbot.sandbox import layers
     from podbot.sandbox.container import place, sweeping
-    from podbot.sandbox.overlay import layers
     from podbot.tools.cached import sweep as sweep_workspaces
 
     swept = sweeping.sweep(engine, dry_run)

@@ -17,16 +17,16 @@ from podbot.runtime.session import Session
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.sandbox.visible import visible
 from podbot.tools import texts
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.section import Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.visible import visible
 
 if TYPE_CHECKING:
     from podbot.sandbox.container.settings import ContainerOptions
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
 _LOCAL = texts.joined(
     """\

@@ -18,7 +18,7 @@ from podbot.changes.capture import capture
 from podbot.changes.records import Record
 from podbot.errors import ChangesError, PodbotError
 from podbot.frozen import replace
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 if TYPE_CHECKING:
     from podbot.mcp.request import ServeRequest

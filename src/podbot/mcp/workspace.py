@@ -16,7 +16,7 @@ from podbot.prompt.prompt import Prompt
 from podbot.runtime.events import InProcessEventBus, ToolInvoked
 from podbot.runtime.session import Session
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.overlay.mounts import is_below
+from podbot.sandbox.layers.mounts import is_below
 from podbot.tools.mounts import HostMount
 
 if TYPE_CHECKING:

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from podbot.sandbox.container.async_sandbox import AsyncContainerSandbox
     from podbot.sandbox.container.sandbox import ContainerSandbox
     from podbot.sandbox.launcher import Launched, Launcher
+    from podbot.sandbox.layers import Layer
     from podbot.sandbox.limits import Limits
     from podbot.sandbox.local import LocalSandbox
     from podbot.sandbox.memory import MemorySandbox
     from podbot.sandbox.ops import Terminal
     from podbot.sandbox.overlay.launcher import OverlaySandbox
-    from podbot.sandbox.overlay.layers import Layer
     from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
     from podbot.sandbox.pool import Pool
     from podbot.sandbox.sandbox import Process, Sandbox
@@ -102,7 +102,7 @@ _HOMES = {
     "podbot.sandbox.memory": "MemorySandbox",
     "podbot.sandbox.ops": "Terminal",
     "podbot.sandbox.overlay.launcher": "OverlaySandbox",
-    "podbot.sandbox.overlay.layers": "Layer",
+    "podbot.sandbox.layers": "Layer",
     "podbot.sandbox.policy": "DEFAULT_ENVIRONMENT DEFAULT_HIDDEN Policy",
     "podbot.sandbox.pool": "Pool",
     "podbot.sandbox.sandbox": "Process Sandbox",

@@ -36,7 +36,7 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
 T = TypeVar("T")
 

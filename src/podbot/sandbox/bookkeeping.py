@@ -14,9 +14,9 @@ from podbot.config import places
 from podbot.errors import LaunchError, PodbotError
 
 if TYPE_CHECKING:
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
-_GATE = "podbot.changes.gate"
+_GATE = "podbot.changes.applying.gate"
 _DISCARDING = "podbot.changes.discarding"
 
 

@@ -22,8 +22,8 @@ from typing import NoReturn, Protocol
 from podbot.errors import FileError, GuestLostError, Kind, SandboxError
 from podbot.frozen import dataclass, field
 from podbot.sandbox import wire
-from podbot.sandbox.visible import visible
 from podbot.sandbox.wire import Decoder, Fields, Frame, JsonValue
+from podbot.visible import visible
 
 STALL_SECONDS = 60.0
 """How long a guest may take over a request that has no time limit of its own."""

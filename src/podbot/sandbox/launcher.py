@@ -23,7 +23,7 @@ from podbot.sandbox.values import Guarantee
 
 if TYPE_CHECKING:
     from podbot.sandbox.async_sandbox import AsyncSandbox
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
     from podbot.sandbox.sandbox import Sandbox
 
 ENTRY_POINTS = "podbot.sandbox"

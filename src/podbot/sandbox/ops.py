@@ -28,7 +28,7 @@ from podbot.sandbox.values import (
     GrepResult,
     PythonResult,
 )
-from podbot.sandbox.visible import visible
+from podbot.visible import visible
 
 T = TypeVar("T")
 Op = Generator[Call, Reply, T]

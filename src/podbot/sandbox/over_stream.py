@@ -32,7 +32,7 @@ from podbot.errors import GuestLostError, Kind, LaunchError
 from podbot.frozen import dataclass
 from podbot.sandbox import boot as booting
 from podbot.sandbox import wire
-from podbot.sandbox.visible import visible
+from podbot.visible import visible
 
 CHUNK = 256 * 1024
 READY_SECONDS = 60.0

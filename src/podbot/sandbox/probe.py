@@ -188,7 +188,7 @@ def _overlay(attempts: dict[str, Attempt]) -> Finding:
 
 def _refused_over(attempt: Attempt, layers_at: str) -> Finding:
     """What a run would fail with: overlays work, but not over a folder that needs one."""
-    from podbot.sandbox.overlay import layers
+    from podbot.sandbox import layers
 
     if attempt.error == errno.ELOOP:
         detail = f"{layers.told()} lies in {attempt.where}, which sandboxes overlay too"
@@ -202,7 +202,7 @@ def _refused_over(attempt: Attempt, layers_at: str) -> Finding:
 def _unfit_layers() -> tuple[str, str | None] | None:
     """Why a run would refuse the layer folder that is there, if it would; and what to do."""
     from podbot.errors import LaunchError
-    from podbot.sandbox.overlay import layers
+    from podbot.sandbox import layers
 
     try:
         if os.path.lexists(layers.place()):
@@ -217,9 +217,9 @@ def _overlaid() -> list[str]:
     what holds podbot's records, which are hidden."""
     from podbot.config import places
     from podbot.errors import PodbotError
-    from podbot.sandbox.overlay import mounts
-    from podbot.sandbox.overlay.agreed import PRIVATE
+    from podbot.sandbox.layers import mounts
     from podbot.sandbox.overlay.launcher import UNREACHABLE
+    from podbot.sandbox.overlay.shared import PRIVATE
 
     home = mounts.home()
     found = [home] if home is not None else []
@@ -477,7 +477,8 @@ def _run_helper() -> dict[str, Attempt]:
 def _kept_changes() -> Finding:
     """Whether changes that were kept stay until someone decides on them."""
     from podbot.errors import LaunchError
-    from podbot.sandbox.overlay import ageing, layers
+    from podbot.sandbox import layers
+    from podbot.sandbox.layers import ageing
 
     name = "kept changes"
     try:
@@ -497,7 +498,7 @@ def _kept_changes() -> Finding:
 def _layer_parents() -> list[str]:
     """The folder that holds layers, or the nearest one above it that exists."""
     from podbot.errors import LaunchError
-    from podbot.sandbox.overlay import layers
+    from podbot.sandbox import layers
 
     try:
         folder = layers.place()

@@ -38,7 +38,7 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
 Argv = Sequence[str | os.PathLike[str]]
 T = TypeVar("T")

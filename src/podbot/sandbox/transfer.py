@@ -17,7 +17,7 @@ from podbot.errors import FileError, Kind, SandboxError
 from podbot.sandbox import ops, wire
 from podbot.sandbox.ops import Op
 from podbot.sandbox.values import FileInfo, TransferResult
-from podbot.sandbox.visible import visible
+from podbot.visible import visible
 
 MAX_BYTES = ops.DOWNLOAD_LIMIT
 MAX_ENTRIES = 200_000

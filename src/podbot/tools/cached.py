@@ -20,7 +20,7 @@ from podbot.config import variables
 from podbot.engine import labels
 from podbot.errors import ConfigError, Kind, PodbotError, SandboxError
 from podbot.frozen import dataclass
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 WORKSPACE_NAME = "workspace"
 METADATA_NAME = ".wink-metadata"

@@ -24,7 +24,7 @@ from podbot.tools.paths import VfsPath
 from podbot.tools.reducers import FileChange, FilesSeen
 
 if TYPE_CHECKING:
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
 ENTRIES = 2000
 """The most entries of a workspace that a session keeps in view."""

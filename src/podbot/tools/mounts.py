@@ -20,8 +20,8 @@ from podbot.errors import Kind, ToolValidationError
 from podbot.runtime.given import expect, expect_each
 from podbot.sandbox.guest.globs import Glob
 from podbot.sandbox.guest.refusals import Refused
-from podbot.sandbox.visible import visible
 from podbot.tools.paths import VfsPath, check_segments, normalize_string_path
+from podbot.visible import visible
 
 MAX_FILES = 100_000
 """The most files all mounts of a section may bring."""

@@ -17,12 +17,11 @@ from podbot.errors import ConfigError, Kind, LaunchError
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session import Session
 from podbot.sandbox.folders import existing_folder
+from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay.launcher import OverlayLauncher
-from podbot.sandbox.overlay.layers import Layer
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.sandbox.visible import visible
 from podbot.tools import hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
@@ -30,6 +29,7 @@ from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
 from podbot.tools.shell import ShellParams, ShellResult
+from podbot.visible import visible
 
 __all__ = [
     "OverlayEvalParams",

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable
 
 from podbot.engine import Engine
-from podbot.engine.connecting import connect as _connect
-from podbot.engine.connecting import connect_with_runtime
+from podbot.engine.finding.connecting import connect as _connect
+from podbot.engine.finding.connecting import connect_with_runtime
 from podbot.errors import ContainerError, Kind
 
 KERNELS_OF_THEIR_OWN = ("runsc", "kata", "kata-runtime")

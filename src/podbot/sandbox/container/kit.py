@@ -14,8 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import boot, interpreter
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import boot, interpreter, layers
 
 FOLDER = "kits"
 INSIDE = "/run/podbot/kit"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 FOLDER = "containers"
 INSIDE = "/run/podbot/door"

@@ -18,8 +18,8 @@ from podbot.sandbox.channel import closed_error
 from podbot.sandbox.container import idling, report
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.running import Running
+from podbot.sandbox.container.session import Stay
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
-from podbot.sandbox.container.stay import Stay
 from podbot.sandbox.ops import Op
 from podbot.sandbox.pipes import OutputPipes
 from podbot.sandbox.sandbox import Sandbox

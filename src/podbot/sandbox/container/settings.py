@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from podbot.engine.images import DEFAULT_IMAGE
+from podbot.engine.image.images import DEFAULT_IMAGE
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass, field
 from podbot.sandbox.limits import GIB, Limits
@@ -15,7 +15,7 @@ from podbot.sandbox.policy import Policy
 
 if TYPE_CHECKING:
     from podbot.engine import Engine
-    from podbot.sandbox.overlay.layers import Layer
+    from podbot.sandbox.layers import Layer
 
 Target = str | os.PathLike[str]
 Workspace = Literal["review", "copy", "bind"]

@@ -8,7 +8,7 @@ its standard error is kept for the case that it does not start.
 from __future__ import annotations
 
 from podbot.engine import Frames, Hijacked
-from podbot.engine.hijacked import STDERR
+from podbot.engine.http.hijacked import STDERR
 from podbot.errors import ContainerError
 from podbot.sandbox.over_stream import ByteStream
 

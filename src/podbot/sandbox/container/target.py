@@ -12,12 +12,12 @@ from pathlib import Path
 from podbot.config import places
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
-from podbot.sandbox import bookkeeping
+from podbot.sandbox import bookkeeping, layers
 from podbot.sandbox.container.identity import Ids
 from podbot.sandbox.container.settings import Target as GivenTarget
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.overlay import copying, layers
-from podbot.sandbox.overlay.mounts import is_below
+from podbot.sandbox.layers import copying
+from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.policy import Policy
 
 REFUSED = ("/proc", "/sys", "/dev", "/run")

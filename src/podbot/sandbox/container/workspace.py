@@ -17,15 +17,15 @@ from pathlib import Path
 from podbot.engine.specs import BindMount, Mount, OverlayMount
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
-from podbot.sandbox.baseline import Baseline
+from podbot.sandbox import layers
 from podbot.sandbox.container import target as targets
 from podbot.sandbox.container.identity import Identity, Ids
 from podbot.sandbox.container.place import Place
 from podbot.sandbox.container.settings import WORKDIR, Settings
 from podbot.sandbox.container.target import Overlaying, Target
+from podbot.sandbox.layers import Layer, Traits, copying
+from podbot.sandbox.layers.baseline import Baseline
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import copying, layers
-from podbot.sandbox.overlay.layers import Layer, Traits
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from podbot.sandbox.overlay.agreed import PRIVATE
-from podbot.sandbox.overlay.mounts import is_below
+from podbot.sandbox.layers.mounts import is_below
+from podbot.sandbox.overlay.shared import PRIVATE
 
 
 def outside(target: str, targets: tuple[str, ...]) -> str | None:

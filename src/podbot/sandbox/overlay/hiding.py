@@ -16,8 +16,9 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
-from podbot.sandbox.overlay import layers, mounts
-from podbot.sandbox.overlay.mounts import is_below
+from podbot.sandbox import layers
+from podbot.sandbox.layers import mounts
+from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.policy import DEFAULT_HIDDEN
 
 

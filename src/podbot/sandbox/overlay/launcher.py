@@ -18,31 +18,22 @@ from typing import TYPE_CHECKING
 from podbot.config import places
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass
-from podbot.sandbox import bookkeeping, interpreter, wire
+from podbot.sandbox import bookkeeping, interpreter, layers, wire
 from podbot.sandbox.channel import launch_failure
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.launcher import Launched, Launcher
+from podbot.sandbox.layers import Layer, copying, mounts
+from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import (
-    cgroups,
-    copying,
-    git_data,
-    hiding,
-    layers,
-    mounts,
-    owner,
-    report,
-)
-from podbot.sandbox.overlay.agreed import PRIVATE
+from podbot.sandbox.overlay import cgroups, git_data, hiding, owner, report
 from podbot.sandbox.overlay.cgroups import Group
-from podbot.sandbox.overlay.layers import Layer
-from podbot.sandbox.overlay.mounts import is_below
+from podbot.sandbox.overlay.shared import PRIVATE
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
+    from podbot.sandbox.layers.disk_watcher import DiskWatcher
     from podbot.sandbox.overlay.plan import Bind, Overlay, Plan
-    from podbot.sandbox.overlay.watcher import DiskWatcher
 
 UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
 READY_SECONDS = 60.0
@@ -126,7 +117,7 @@ class OverlayLauncher(Launcher):
         layer, lock = layers.create(view.targets, method, home, view.hidden, filling=copied)
         try:
             if copied:
-                from podbot.sandbox.baseline import Baseline
+                from podbot.sandbox.layers.baseline import Baseline
 
                 for index, target in enumerate(view.targets):
                     copying.copy(target, layer.upper(index), self.limits, view.hidden)
@@ -481,7 +472,7 @@ class _Running:
 
     def watch(self, limit: int) -> None:
         """Mind how much the layer holds."""
-        from podbot.sandbox.overlay.watcher import DiskWatcher
+        from podbot.sandbox.layers.disk_watcher import DiskWatcher
 
         self._watcher = DiskWatcher(self._layer.path, limit, self._kill)
 

@@ -6,7 +6,7 @@ import os
 from functools import cache
 
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import agreed, git_data
+from podbot.sandbox.overlay import git_data, shared
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
@@ -14,7 +14,7 @@ from podbot.sandbox.values import Guarantee
 
 @cache
 def _landlock_abi() -> int:
-    from podbot.sandbox.overlay import kernel  # brings ctypes; asked while the child works
+    from podbot import kernel
 
     return kernel.landlock_abi()
 
@@ -54,7 +54,7 @@ def guarantees(
         found.append(
             Guarantee("abstract_sockets", abi >= 6, "Landlock" if abi >= 6 else "needs Landlock 6")
         )
-    if abi >= agreed.LANDLOCK_MIN_ABI:
+    if abi >= shared.LANDLOCK_MIN_ABI:
         found.append(Guarantee("landlock", True, f"Landlock ABI {abi}: writes only where allowed"))
     else:
         found.append(Guarantee("landlock", False, "this kernel has no Landlock of ABI 2 or newer"))

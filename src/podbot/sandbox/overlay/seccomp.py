@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import struct
 
-from podbot.sandbox.overlay.kernel import (
+from podbot.kernel import (
     CLONE_NEWCGROUP,
     CLONE_NEWIPC,
     CLONE_NEWNET,

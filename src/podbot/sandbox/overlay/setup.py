@@ -21,9 +21,10 @@ import stat
 import struct
 from collections.abc import Iterator
 
+from podbot import kernel
 from podbot.frozen import dataclass
-from podbot.sandbox.overlay import kernel, seccomp
-from podbot.sandbox.overlay.agreed import LANDLOCK_MIN_ABI
+from podbot.sandbox.overlay import seccomp
+from podbot.sandbox.overlay.shared import LANDLOCK_MIN_ABI
 
 # Not from typing: it would cost every start of the zygote several milliseconds.
 TYPE_CHECKING = False

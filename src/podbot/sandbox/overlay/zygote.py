@@ -22,13 +22,14 @@ import socket
 import sys
 import time
 
+from podbot import kernel
 from podbot.frozen import dataclass
 from podbot.sandbox.guest.loop import usual_signals
 from podbot.sandbox.guest.requests import Guest
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.guest.wire import HEADER
-from podbot.sandbox.overlay import kernel, setup
-from podbot.sandbox.overlay.agreed import PRIVATE
+from podbot.sandbox.overlay import setup
+from podbot.sandbox.overlay.shared import PRIVATE
 
 # Not from typing: it would cost every start several milliseconds.
 TYPE_CHECKING = False

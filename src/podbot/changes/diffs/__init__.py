@@ -1,0 +1,1 @@
+"""What changed within a file, for people, for picking and for `git apply`: nothing here writes."""

@@ -1,0 +1,1 @@
+"""What would run once changes are applied: `judging` asks, the others know one kind each."""

@@ -1,0 +1,1 @@
+"""How an engine is spoken to: connections, one exchange, streams, TLS; knows no container."""

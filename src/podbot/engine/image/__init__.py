@@ -1,0 +1,1 @@
+"""Images: pulled, imported, and those of podbot that need no registry."""
