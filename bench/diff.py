@@ -11,7 +11,7 @@ import podbot.sandbox
 from bench.measure import Side, race
 from bench.rows import Row, Target
 from bench.setting import Setting
-from podbot.changes import renames
+from podbot.changes import _renames
 from podbot.changes.capture import capture
 from podbot.changes.diffs.diff import diff, for_people
 from podbot.changes.diffs.hunks import hunks
@@ -56,7 +56,7 @@ def _rows(setting: Setting, layer: Layer, folders: tuple[Path, Path]) -> list[Ro
         assert _as_text(changes).count("diff --git") == FILES
 
     def whole() -> None:
-        assert _as_text(renames.detect(capture(layer))).count("diff --git") == FILES
+        assert _as_text(_renames.detect(capture(layer))).count("diff --git") == FILES
 
     sides = {"ours": Side(ours), "whole": Side(whole), "git": Side(rival)}
     spread = race(sides, setting.pace(20, 0.01))

@@ -23,7 +23,7 @@ from podbot.engine import labels
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
 from podbot.sandbox import layers
-from podbot.sandbox.container import running as running_one
+from podbot.sandbox.container import _running as running_one
 
 
 @pytest.fixture

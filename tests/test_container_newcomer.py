@@ -16,7 +16,7 @@ from podbot.engine import labels
 from podbot.engine.engine import Engine
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
-from podbot.sandbox.container import plan, settings
+from podbot.sandbox.container import _plan, settings
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def agent(name: str, **more: object) -> dict[str, object]:
 
 
 def test_the_kind_of_a_sandbox_is_the_one_that_the_backend_gives() -> None:
-    assert containers.SANDBOX == plan.KIND
+    assert containers.SANDBOX == _plan.KIND
 
 
 def test_a_sandboxs_container_is_not_kept_and_not_touched(

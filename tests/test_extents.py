@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podbot.changes.applying import placing
+from podbot.changes.applying import _placing
 from podbot.sandbox import extents
 
 BLOCK = 4096
@@ -68,7 +68,7 @@ def test_two_files_are_the_same_if_their_bytes_are(
 def test_a_copy_has_the_same_bytes_and_no_more_data(layout: Layout, size: int) -> None:
     with laid_out(layout, size) as source, laid_out([], 0) as copy, laid_out([], 0) as placed:
         extents.copy(source.fileno(), copy.fileno())
-        placing._copy_large(source.fileno(), placed.fileno(), size)
+        _placing._copy_large(source.fileno(), placed.fileno(), size)
         assert bytes_of(copy) == bytes_of(placed) == bytes_of(source)
         data = extents.amount(source.fileno())
         assert extents.amount(copy.fileno()) <= data

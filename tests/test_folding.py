@@ -12,7 +12,7 @@ import pytest
 from cli_runs import Terminal, ran, workplace
 
 from podbot.changes import records
-from podbot.changes.ignored import Ignored
+from podbot.changes._ignored import Ignored
 from podbot.cli import care, look, main, overview
 from podbot.cli.look import Look
 from podbot.cli.review import finish

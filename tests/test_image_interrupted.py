@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from podbot.engine.image.debian import DebianRoot, bootstrap
+from podbot.engine.image._debian import DebianRoot, bootstrap
 from podbot.errors import ContainerError, Kind
 
 MIRROR = "http://me:secret@127.0.0.1:9/debian"

@@ -21,9 +21,9 @@ from service_of_containers import ServiceOfContainers, chunked, reply, running
 
 from podbot import api, engine
 from podbot.cli import main
-from podbot.engine.image import building, debian, leftovers, recipes, scratch
+from podbot.engine.image import _debian, _scratch, building, leftovers, recipes
+from podbot.engine.image._debian import DebianRoot, bootstrap
 from podbot.engine.image.building import ImageRequest
-from podbot.engine.image.debian import DebianRoot, bootstrap
 from podbot.engine.image.recipes import AGENTS, Recipe, recipe
 from podbot.errors import ConfigError, ContainerError, Kind
 
@@ -210,7 +210,7 @@ def test_a_root_comes_as_a_stream_and_what_happens_is_told(
     assert said == ["downloading packages with apt"]
     told = words.read_text().split()
     assert "--include=git,python3" in told and "--format=tar" in told
-    assert told[-3:] == [debian.SUITE, "-", "http://mirror.example"]
+    assert told[-3:] == [_debian.SUITE, "-", "http://mirror.example"]
 
 
 def test_a_root_without_packages_has_the_least_there_is() -> None:
@@ -264,7 +264,7 @@ def test_a_stream_nobody_wants_ends_the_program(
     monkeypatch: pytest.MonkeyPatch,
     stubborn: bool,
 ) -> None:
-    monkeypatch.setattr(debian, "END_SECONDS", 0.2 if stubborn else 60.0)
+    monkeypatch.setattr(_debian, "END_SECONDS", 0.2 if stubborn else 60.0)
     told = tmp_path / "ending"
     trap = "''" if stubborn else f"'echo cleaned >{told}; exit 1'"
     debootstrapper(
@@ -293,7 +293,7 @@ def test_a_stream_nobody_wants_ends_the_program(
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The root, unpacked."""
     folder = tmp_path_factory.mktemp("root")
-    data = scratch.root()
+    data = _scratch.root()
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         names = archive.getnames()
         assert len(names) == len(set(names))
@@ -332,12 +332,12 @@ def test_a_machine_without_a_shell_or_python_is_told_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(scratch, "SEARCH_PATH", str(tmp_path))
+        patch.setattr(_scratch, "SEARCH_PATH", str(tmp_path))
         with pytest.raises(ContainerError, match="shell"):
-            scratch.root()
-    monkeypatch.setattr(scratch, "OLDEST_PYTHON", (9, 9))
+            _scratch.root()
+    monkeypatch.setattr(_scratch, "OLDEST_PYTHON", (9, 9))
     with pytest.raises(ContainerError, match=r"Python 9\.9"):
-        scratch.interpreter()
+        _scratch.interpreter()
 
 
 def test_where_the_systems_python_is_missing_ours_serves(
@@ -352,7 +352,7 @@ def test_where_the_systems_python_is_missing_ours_serves(
 
     monkeypatch.setattr(subprocess, "run", run)
 
-    found = scratch.interpreter()
+    found = _scratch.interpreter()
 
     assert found.program == os.path.realpath(sys.executable)
     assert any(Path(folder, "json").is_dir() for folder in found.library)
@@ -366,7 +366,7 @@ def test_links_and_folders_are_gathered_as_they_are(tmp_path: Path) -> None:
     os.symlink("loop", tmp_path / "loop")
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
-        gathering = scratch._Gathering(archive)
+        gathering = _scratch._Gathering(archive)
         gathering.add(str(tmp_path / "link"))
         gathering.add(str(tmp_path / "link" / "deep" / "file"))
         gathering.add(str(tmp_path / "loop"))
@@ -550,7 +550,7 @@ def test_an_engine_that_goes_on_tidies_up_by_itself(service: ServiceOfContainers
 def test_an_image_of_this_machines_files_is_imported_with_its_settings(
     service: ServiceOfContainers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "root", lambda: b"files")
+    monkeypatch.setattr(_scratch, "root", lambda: b"files")
     request = ImageRequest(Recipe("tools"), source="scratch", tag="localhost/own:latest")
 
     made = api.build_image(request, lambda _: None)

@@ -14,7 +14,7 @@ from standin import DOCKER, PODMAN, StandIn, on_port
 
 from podbot import engine
 from podbot.cli import main
-from podbot.engine.image import building, credentials
+from podbot.engine.image import _credentials, building
 from podbot.engine.image.recipes import Recipe
 from podbot.errors import ContainerError
 
@@ -91,7 +91,7 @@ def test_a_login_goes_with_a_pull_from_its_registry(
 
     assert found is not None
     assert (found["username"], found["password"]) == ("me", "pass:word")
-    assert found["serveraddress"] == credentials.registry_of(image)
+    assert found["serveraddress"] == _credentials.registry_of(image)
     assert sent(docker, "third.example/app") is None
 
 
@@ -143,7 +143,7 @@ def test_a_helper_that_does_not_help_logs_nobody_in(
     name: str,
     script: str,
 ) -> None:
-    monkeypatch.setattr(credentials, "HELPER_SECONDS", 0.5)
+    monkeypatch.setattr(_credentials, "HELPER_SECONDS", 0.5)
     if script:
         helper(home, name, script)
     settings(home, credsStore=name)
@@ -209,9 +209,9 @@ def test_nothing_secret_goes_over_a_line_that_others_can_read(
     with engine.connect(remote[1].url) as found:
         monkeypatch.setattr(type(found.endpoint), "is_loopback", False)
 
-        assert credentials.headers(found, "r.example/a", os.environ) == {}
+        assert _credentials.headers(found, "r.example/a", os.environ) == {}
         encrypted = {**os.environ, "DOCKER_TLS_VERIFY": "1"}
-        assert credentials.headers(found, "r.example/a", encrypted) != {}
+        assert _credentials.headers(found, "r.example/a", encrypted) != {}
 
 
 def test_a_pull_that_fails_shows_no_secret(docker: ServiceOfContainers, home: Path) -> None:
@@ -270,4 +270,4 @@ def test_the_help_of_each_verb_has_examples(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_an_odd_name_has_an_end() -> None:
-    assert list(credentials._names("a.b@c/d"))[-1] == "a.b@c"
+    assert list(_credentials._names("a.b@c/d"))[-1] == "a.b@c"

@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from podbot.changes import conflicts, not_in_patch, undo_changes
+from podbot.changes._renames import detect
 from podbot.changes.applying.apply import apply
 from podbot.changes.capture import capture
 from podbot.changes.diffs.patch import patch
 from podbot.changes.diffs.text import shown_name
 from podbot.changes.drift import ConflictKind
 from podbot.changes.model import Change, ChangeSet
-from podbot.changes.renames import detect
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox

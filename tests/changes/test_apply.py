@@ -23,7 +23,7 @@ from hypothesis import strategies as some
 from test_capture import changes_of
 from trees import Edit, a_moment_after, look, nothing_left_in, plant, worked_on
 
-from podbot.changes import drift, renames
+from podbot.changes import _renames, drift
 from podbot.changes.applying import journal
 from podbot.changes.applying.apply import OnConflict, apply
 from podbot.changes.applying.undo import undo
@@ -93,7 +93,7 @@ def test_apply_gives_what_the_sandbox_saw_and_undo_what_was_there(
         changes, seen = worked_on(target, [*SOMETHING, *during])
         layer = layer_of(changes)
         if detect:
-            changes = renames.detect(changes)
+            changes = _renames.detect(changes)
 
         applied = apply(changes, allow_flagged=True)
 
@@ -514,7 +514,7 @@ def test_what_changes_after_the_look_at_conflicts_is_seen_when_planning(
     (target / "free").write_text("outside\n")
     (target / "elsewhere").mkdir()
     changes, _ = worked_on(target, "mv elsewhere/../edited moved; echo x > elsewhere/x")
-    changes = renames.detect(changes)
+    changes = _renames.detect(changes)
     assert ChangeKind.RENAMED in {change.kind for change in changes}
     (target / "edited").write_text("later\n")
     (target / "elsewhere").rmdir()

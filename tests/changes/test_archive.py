@@ -24,12 +24,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trees import a_moment_after
 
-from podbot.changes import drift, renames
+from podbot.changes import _renames, drift
 from podbot.changes.archive import saving
-from podbot.changes.archive.manifest import parsed
-from podbot.changes.archive.members import planned
+from podbot.changes.archive._manifest import parsed
+from podbot.changes.archive._members import planned
+from podbot.changes.archive._tar import Member, MemberType, end_of, header, padding
 from podbot.changes.archive.saving import ArchiveLimits, load, not_in_archive, read_olds, save
-from podbot.changes.archive.tar import Member, MemberType, end_of, header, padding
 from podbot.changes.capture import capture
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
 from podbot.errors import ChangesError, Kind
@@ -154,9 +154,9 @@ def test_attributes_come_back(target: Path) -> None:
 
 def test_renames_come_back(target: Path) -> None:
     fill(target)
-    changes = renames.detect(work(target, script="mkdir to; mv folder/one to/uno; mv file datei"))
+    changes = _renames.detect(work(target, script="mkdir to; mv folder/one to/uno; mv file datei"))
 
-    again = renames.detect(capture(loaded(saved(changes))))
+    again = _renames.detect(capture(loaded(saved(changes))))
 
     assert told(again) == told(changes)
     assert ("to/uno", "renamed", "folder/one") in told(again)

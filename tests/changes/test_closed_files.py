@@ -15,7 +15,7 @@ import pytest
 from test_held_folders import _in_the_state_folder
 
 from podbot.changes import ConflictKind, conflicts, find
-from podbot.changes.applying import placing, recovery
+from podbot.changes.applying import _placing, recovery
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.undo import undo
@@ -95,7 +95,7 @@ def test_one_that_was_open_for_a_copy_when_its_apply_was_killed_is_closed_again(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(placing, "_readable", opened_and_killed)
+        patch.setattr(_placing, "_readable", opened_and_killed)
         patch.setattr(recovery, "roll_back", killed)
         apply(changes_of(id), allow_flagged=True)
     recovery.recover()

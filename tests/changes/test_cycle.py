@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from podbot.changes._renames import detect
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
-from podbot.changes.renames import detect
 from podbot.sandbox import layers
 from podbot.sandbox.layers import copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_folders import Nodes, compare, plant
 
-from podbot.changes.diffs import headers, hunks, sides
+from podbot.changes.diffs import _headers, hunks, sides
 from podbot.changes.diffs.diff import ESCAPED, FileDiff, diff, for_people, merged
 from podbot.changes.diffs.text import shown_name, unusual_letters
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
@@ -303,7 +303,7 @@ def test_names_begin_with_the_position_of_the_target_if_there_are_several() -> N
 
 @given(st.binary(min_size=1, max_size=12))
 def test_a_quoted_name_is_plain_and_can_be_read_back(raw: bytes) -> None:
-    spelled = headers.quoted(os.fsdecode(raw))
+    spelled = _headers.quoted(os.fsdecode(raw))
     assert spelled.isascii()
     assert spelled.isprintable()
     if spelled.startswith('"'):

@@ -14,7 +14,7 @@ import pytest
 from trees import look
 
 from podbot import api, changes
-from podbot.changes.applying import gate, journal, locks, recovery
+from podbot.changes.applying import _locks, gate, journal, recovery
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
@@ -254,7 +254,7 @@ def test_who_looks_elsewhere_does_not_wait(
         return real(wait, over)
 
     monkeypatch.setattr(recovery, "put_right", put_right)
-    with locks.held([str(target)], "applying"):
+    with _locks.held([str(target)], "applying"):
         assert gate.heal_first([str(tmp_path)]) == ()
     assert waited == [0]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import look, worked_on
 
-from podbot.changes import git_index
+from podbot.changes import _git_index
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
@@ -61,7 +61,7 @@ def listed(folder: Path) -> list[tuple[str, str, str, str]]:
 
 def read(folder: Path) -> list[tuple[str, str, str, str]]:
     """What podbot says."""
-    found = git_index.listing(index_of(folder))
+    found = _git_index.listing(index_of(folder))
     assert found is not None
     return [
         (os.fsdecode(path), f"{mode:06o}", object_id.hex(), str(flags >> 12 & 3))
@@ -104,11 +104,11 @@ def refresh(project: Path) -> None:
 
 
 def test_a_refresh_changes_nothing_that_counts(project: Path) -> None:
-    before = git_index.listing(index_of(project))
+    before = _git_index.listing(index_of(project))
     refresh(project)
 
     assert before is not None
-    assert git_index.listing(index_of(project)) == before
+    assert _git_index.listing(index_of(project)) == before
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,16 @@ def test_a_refresh_changes_nothing_that_counts(project: Path) -> None:
     ids=" ".join,
 )
 def test_what_counts_is_seen(project: Path, change: list[str]) -> None:
-    before = git_index.listing(index_of(project))
+    before = _git_index.listing(index_of(project))
     git(project, *change)
 
-    assert git_index.listing(index_of(project)) not in (before, None)
+    assert _git_index.listing(index_of(project)) not in (before, None)
 
 
 def test_a_split_index_is_like_nothing(project: Path) -> None:
     git(project, "update-index", "--split-index")
 
-    assert git_index.listing(index_of(project)) is None
+    assert _git_index.listing(index_of(project)) is None
 
 
 COMMIT = f"""
@@ -238,8 +238,8 @@ def test_a_stranger_may_write_anything_into_it(project: Path) -> None:
                 data[chance.randrange(len(data))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF])
         # With no checksum, as git may be told to write it.
         size = 20 if chance.random() < 0.5 else 32
-        git_index.listing(bytes(data))
-        git_index.listing(bytes(data[:-size]) + bytes(size))
+        _git_index.listing(bytes(data))
+        _git_index.listing(bytes(data[:-size]) + bytes(size))
 
 
 @settings(max_examples=300, deadline=None)
@@ -247,9 +247,9 @@ def test_a_stranger_may_write_anything_into_it(project: Path) -> None:
 def test_no_bytes_are_too_much(data: bytes) -> None:
     for version in (2, 3, 4):
         body = b"DIRC" + version.to_bytes(4) + data
-        git_index.listing(body + bytes(20))
-        git_index.listing(body + bytes(32))
-    assert git_index.listing(data) is None
+        _git_index.listing(body + bytes(20))
+        _git_index.listing(body + bytes(32))
+    assert _git_index.listing(data) is None
 
 
 names = st.lists(
@@ -293,7 +293,7 @@ def test_a_small_index_cannot_take_much_memory(
     head = b"DIRC" + (4).to_bytes(4) + len(names).to_bytes(4)
     index = head + b"".join(entry + name for name in names) + b"\0" * 20
     if most is not None:
-        monkeypatch.setattr(git_index, "MAX_PATHS", most * 4000 - 1)
+        monkeypatch.setattr(_git_index, "MAX_PATHS", most * 4000 - 1)
 
-    assert (git_index.listing(index) is None) == (most is not None)
-    assert git_index.listing(index.replace(b"a" * 4000, b"a" * 5000)) is None
+    assert (_git_index.listing(index) is None) == (most is not None)
+    assert _git_index.listing(index.replace(b"a" * 4000, b"a" * 5000)) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from podbot.changes.hidden import Hidden
+from podbot.changes._hidden import Hidden
 
 HIDDEN = Hidden(["/a/secret", "/a/b/c", "/z"])
 

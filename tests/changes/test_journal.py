@@ -19,7 +19,7 @@ import pytest
 from trees import look, nothing_left_in, worked_on
 
 from podbot import kernel
-from podbot.changes.applying import journal, locks, settling
+from podbot.changes.applying import _locks, _settling, journal
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.recovery import recover
@@ -61,7 +61,7 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     with tempfile.TemporaryDirectory(prefix="podbot-state-", dir=disk) as state:
         monkeypatch.setenv(places.STATE_VARIABLE, state)
         monkeypatch.setattr(os, "fsync", lambda _: None)  # a killed process loses no page
-        monkeypatch.setattr(settling, "file_system", lambda _: None)
+        monkeypatch.setattr(_settling, "file_system", lambda _: None)
         if request.param == "two disks":
             monkeypatch.setattr(Journal, "store_for", keep_here)
         if request.param == "plain renames":
@@ -324,7 +324,7 @@ def test_a_journal_of_a_living_podbot_is_left_alone(target: Path) -> None:
     changes, _ = worked_on(target, "echo x > x")
     own = None
 
-    with locks.held([str(target)], "applying"):
+    with _locks.held([str(target)], "applying"):
         own = journal.create(changes.layer_id)
         assert recover() == []
         assert own.folder.exists()
@@ -337,9 +337,9 @@ def test_a_second_apply_waits_and_then_says_that_another_is_at_work(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes, _ = worked_on(target, "echo x > x")
-    monkeypatch.setattr(locks, "WAIT", 0.05)
+    monkeypatch.setattr(_locks, "WAIT", 0.05)
 
-    with locks.held([str(target)], "applying"), pytest.raises(ChangesError) as caught:
+    with _locks.held([str(target)], "applying"), pytest.raises(ChangesError) as caught:
         apply(changes)
 
     assert caught.value.kind is Kind.IN_USE

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from trees import a_moment_after, look, worked_on
 
+from podbot.changes._renames import detect
 from podbot.changes.applying import journal, ledger
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.ledger import Deed, Ledger, Row
@@ -16,7 +17,6 @@ from podbot.changes.applying.undo import forget, undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
 from podbot.changes.model import ChangeSet
-from podbot.changes.renames import detect
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer

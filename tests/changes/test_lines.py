@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podbot.changes.diffs import lines
-from podbot.changes.diffs.lines import Edit, edits, slid
+from podbot.changes.diffs import _lines
+from podbot.changes.diffs._lines import Edit, edits, slid
 
 WORDS = st.lists(st.sampled_from([b"a", b"b", b"c", b"d", b"", b"  x"]), max_size=14)
 
@@ -124,15 +124,15 @@ def test_texts_made_to_be_hard_are_compared_truly_within_the_budget(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = HARD[kind](random.Random(1))
-    monkeypatch.setattr(lines, "BUDGET", 150_000)
-    comparison = lines._Comparison(old, new)
+    monkeypatch.setattr(_lines, "BUDGET", 150_000)
+    comparison = _lines._Comparison(old, new)
     comparison.runs()
     # One round of a walk, or one look at a stretch, is what may be spent beyond it.
-    assert comparison._budget > -2 * NUMBER - 2 * lines.MOST_EDITS
+    assert comparison._budget > -2 * NUMBER - 2 * _lines.MOST_EDITS
     assert applied(edits(old, new), old, new) == new
 
 
 def test_without_a_budget_all_that_differs_is_one_edit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "BUDGET", 0)
+    monkeypatch.setattr(_lines, "BUDGET", 0)
     old, new = [b"head", b"a", b"b", b"c", b"tail"], [b"head", b"c", b"x", b"a", b"tail"]
     assert edits(old, new) == [Edit(1, 4, 1, 4)]

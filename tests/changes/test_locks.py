@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from podbot.changes import progress
-from podbot.changes.applying import journal, locks
+from podbot.changes.applying import _locks, journal
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.recovery import put_right, recover
 from podbot.changes.applying.undo import undo
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("own_state")
 HOLD = """
 import sys
 from podbot.changes import locks
-with locks.held(sys.argv[1:], "applying", "run-1"):
+with _locks.held(sys.argv[1:], "applying", "run-1"):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -69,12 +69,12 @@ def another(script: str, *arguments: str | Path) -> Iterator[subprocess.Popen[st
 
 
 def is_free(*targets: Path) -> bool:
-    with locks.held([str(target) for target in targets], "trying", wait=0) as held:
+    with _locks.held([str(target) for target in targets], "trying", wait=0) as held:
         return held
 
 
 def take_now(target: Path) -> None:
-    with locks.held([str(target)], "undoing", wait=0.01):
+    with _locks.held([str(target)], "undoing", wait=0.01):
         pass
 
 
@@ -86,7 +86,7 @@ def folder(path: Path) -> Path:
 @contextmanager
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(locks, "WAIT", 0.05)
+        patch.setattr(_locks, "WAIT", 0.05)
         yield
 
 
@@ -151,7 +151,7 @@ def test_who_cannot_have_a_target_is_told_who_has_it(target: Path, inner: str) -
 def test_who_waits_is_told_for_whom_and_then_has_it(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "PATIENCE", 0)
+    monkeypatch.setattr(_locks, "PATIENCE", 0)
     told: list[progress.Step] = []
     with another(HOLD, target) as holder:
 
@@ -161,7 +161,7 @@ def test_who_waits_is_told_for_whom_and_then_has_it(
             holder.stdin.write("\n")  # now it may end
             holder.stdin.flush()
 
-        with progress.listening(hear), locks.held([str(target)], "undoing"):
+        with progress.listening(hear), _locks.held([str(target)], "undoing"):
             assert holder.wait() == 0
     (step,) = told
     assert step.waiting
@@ -172,7 +172,7 @@ def test_nothing_is_left_where_locks_were(target: Path) -> None:
     below = folder(target / "below")
     with another(HOLD, below), another(HOLD, folder(target / "beside")):
         pass
-    assert [*(places.state_place() / locks.FOLDER).iterdir()] == []
+    assert [*(places.state_place() / _locks.FOLDER).iterdir()] == []
 
 
 def test_what_a_crash_left_in_a_lock_is_not_told_of_those_who_share_it(target: Path) -> None:
@@ -193,7 +193,7 @@ top = sys.argv[2]
 names = ["a", "b", "c", "a/in", ""]
 for _ in range(25):
     chosen = dice.sample(names, dice.randint(1, 3))
-    with locks.held([os.path.join(top, name).rstrip("/") for name in chosen], "trying"):
+    with _locks.held([os.path.join(top, name).rstrip("/") for name in chosen], "trying"):
         marks = [os.path.join(top, name, "taken") for name in chosen]
         for mark in marks:
             os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
@@ -222,7 +222,7 @@ def test_a_crowd_over_three_targets_ends_and_nobody_is_ever_disturbed(target: Pa
 
 def test_threads_of_one_process_exclude_each_other_too(target: Path) -> None:
     free: list[bool] = []
-    with locks.held([str(target)], "applying"):
+    with _locks.held([str(target)], "applying"):
         thread = threading.Thread(target=lambda: free.append(is_free(target)))
         thread.start()
         thread.join()

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from test_capture import changes_of
 from two_folders import Node, Nodes, compare, harvest, plant
 
-from podbot.changes.diffs import headers, sides
+from podbot.changes._renames import detect
+from podbot.changes.diffs import _headers, sides
 from podbot.changes.diffs.diff import diff
 from podbot.changes.diffs.patch import not_in_patch, patch
 from podbot.changes.model import Change, ChangeKind, ChangeSet
-from podbot.changes.renames import detect
 from podbot.errors import ChangesError, Kind
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -308,7 +308,7 @@ def target_with(changes: ChangeSet, target: Path) -> Nodes:
         for path in change.paths:
             result.pop(os.fsencode(path), None)
     for change in changes:
-        if change.new is None or headers.git_mode(change.new) is None:
+        if change.new is None or _headers.git_mode(change.new) is None:
             continue
         name = os.fsencode(change.path)
         if change.new.link is not None:
@@ -405,7 +405,7 @@ def test_a_file_moved_out_of_a_refused_place_is_simply_new() -> None:
 
 
 def test_what_is_too_large_for_git_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headers, "MAX_SIZE", 1000)
+    monkeypatch.setattr(_headers, "MAX_SIZE", 1000)
     large = ("file", NOISE[:1001])
     old: Nodes = {b"a": PLAIN, b"b": large, b"c": large, b"d": PLAIN, b"m": large}
     new: Nodes = {b"a": large, b"b": PLAIN, b"d": ("file", b"d"), b"m": ("program", large[1])}
@@ -538,7 +538,7 @@ def test_a_patch_begins_with_the_headers_of_its_diff() -> None:
     with two_trees({}, {b"f": PLAIN}) as (before, after, _):
         changes = compare(before, after)
         (change,) = changes
-        assert headers.git_mode(change.new) == "100644"
+        assert _headers.git_mode(change.new) == "100644"
         text = b"".join(patch(changes)).decode().splitlines()
         assert [line for line in text[:5] if not line.startswith("index")] == list(
             diff(changes, change).headers

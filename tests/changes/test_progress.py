@@ -10,7 +10,7 @@ import pytest
 from trees import worked_on
 
 from podbot.changes import progress
-from podbot.changes.applying import locks
+from podbot.changes.applying import _locks
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.undo import undo
 from podbot.changes.progress import Step
@@ -45,10 +45,10 @@ def test_items_are_the_same_whether_anyone_listens_or_not() -> None:
 def test_who_waits_is_told_for_whom_in_a_pipe_too(
     target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(locks, "PATIENCE", 0)
+    monkeypatch.setattr(_locks, "PATIENCE", 0)
     hold = (
         "import sys; from podbot.changes import locks\n"
-        "with locks.held(sys.argv[1:], 'applying', 'run-1'):\n"
+        "with _locks.held(sys.argv[1:], 'applying', 'run-1'):\n"
         "    print('held', flush=True); sys.stdin.readline()"
     )
     argv = [sys.executable, "-c", hold, str(target)]
@@ -63,7 +63,7 @@ def test_who_waits_is_told_for_whom_in_a_pipe_too(
                 assert holder.stdin is not None
                 holder.stdin.close()
 
-            with progress.listening(let_go), locks.held([str(target)], "undoing"):
+            with progress.listening(let_go), _locks.held([str(target)], "undoing"):
                 pass
     told = capsys.readouterr()
     assert told.out == ""

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from trees import look, nothing_left_in, worked_on
 
+from podbot.changes._renames import detect
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.undo import undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeKind, ChangeSet
-from podbot.changes.renames import detect
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer, copying
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from test_capture import changes_of
 from two_folders import Nodes, compare, harvest, plant
 
-from podbot.changes import renames
+from podbot.changes import _renames
+from podbot.changes._renames import detect
 from podbot.changes.diffs.diff import diff
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
-from podbot.changes.renames import detect
 from podbot.sandbox import extents
 
 TEXT = b"".join(b"line number %d\n" % number for number in range(40))
@@ -122,15 +122,15 @@ def test_there_is_an_end_to_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     old: Nodes = {b"a": ("file", NOISE), b"t": ("file", TEXT)}
     new: Nodes = {b"b": ("file", NOISE), b"u": ("file", TEXT + b"more\n")}
     assert moves(found(tmp_path / "1", old, new)) == {"a": "b", "t": "u"}
-    monkeypatch.setattr(renames, "MAX_EXACT", 1000)
+    monkeypatch.setattr(_renames, "MAX_EXACT", 1000)
     assert moves(found(tmp_path / "2", old, new)) == {"t": "u"}
-    monkeypatch.setattr(renames, "MAX_READ", len(TEXT))
+    monkeypatch.setattr(_renames, "MAX_READ", len(TEXT))
     assert moves(found(tmp_path / "3", old, new)) == {}
     monkeypatch.undo()
-    monkeypatch.setattr(renames, "MAX_SIZE", 100)
+    monkeypatch.setattr(_renames, "MAX_SIZE", 100)
     assert moves(found(tmp_path / "4", old, new)) == {"a": "b"}
     monkeypatch.undo()
-    monkeypatch.setattr(renames, "MAX_FILES", 0)
+    monkeypatch.setattr(_renames, "MAX_FILES", 0)
     assert moves(found(tmp_path / "5", old, new)) == {"a": "b"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from test_risk import BY_ITSELF, WHEN_USED, Bytes, added, level
 from test_risk_references import flagged
 
-from podbot.changes.risk import home_settings
+from podbot.changes.risk import _home_settings
 from podbot.changes.risk.rules import Level
 
 RUNS = b'[on_save]\ncommand = "curl x | sh"\n'
@@ -169,8 +169,8 @@ def test_a_home_without_end_is_read_within_bounds(
         read.append(file)
         return ""
 
-    monkeypatch.setattr(home_settings, "start_of", note)
+    monkeypatch.setattr(_home_settings, "start_of", note)
 
-    list(home_settings.named_by_home([str(project)], {"HOME": str(home)}))
+    list(_home_settings.named_by_home([str(project)], {"HOME": str(home)}))
 
-    assert 100 < len(read) <= home_settings.MAX_FILES
+    assert 100 < len(read) <= _home_settings.MAX_FILES

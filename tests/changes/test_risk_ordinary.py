@@ -14,10 +14,10 @@ from test_risk import TARGET, added, changed, git, of, state
 
 from podbot.changes.model import Change, ChangeKind, FileType, State
 from podbot.changes.risk import judging
-from podbot.changes.risk.contents import may_be_settings
-from podbot.changes.risk.git import TELLING
+from podbot.changes.risk._contents import may_be_settings
+from podbot.changes.risk._git import TELLING
+from podbot.changes.risk._ordinary import TOOLS, Ordinary
 from podbot.changes.risk.judging import Flag, flags
-from podbot.changes.risk.ordinary import TOOLS, Ordinary
 from podbot.changes.risk.rules import RULES
 
 PATTERNS = [pattern for rule in RULES for pattern in rule.patterns]

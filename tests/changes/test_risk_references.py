@@ -9,10 +9,10 @@ import pytest
 
 from podbot.changes.capture import capture
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.risk.git import FALSIFIED
+from podbot.changes.risk._git import FALSIFIED
+from podbot.changes.risk._reading import Pointer
+from podbot.changes.risk._references import MAX_FILES, MAX_NAMED, named_by_what_runs
 from podbot.changes.risk.judging import flags
-from podbot.changes.risk.reading import Pointer
-from podbot.changes.risk.references import MAX_FILES, MAX_NAMED, named_by_what_runs
 from podbot.changes.risk.rules import Level
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 

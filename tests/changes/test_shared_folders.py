@@ -15,7 +15,7 @@ import pytest
 from trees import look, nothing_left_in, worked_on
 from two_folders import compare
 
-from podbot.changes.applying import journal, placing
+from podbot.changes.applying import _placing, journal
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.recovery import recover
 from podbot.changes.applying.undo import undo
@@ -190,9 +190,9 @@ def test_who_is_not_in_the_group_that_is_handed_down_keeps_setgid_too(target: Pa
             os.setresgid(4343, 4343, 4343)
             os.setresuid(4343, 4343, 4343)
             above = os.open(target, os.O_PATH)
-            placing.make_folder((above, "folder"), want)
-            with placing.handle(above, "folder") as fd:
-                placing.dress(placing.by_handle(fd), os.fstat(fd), want)
+            _placing.make_folder((above, "folder"), want)
+            with _placing.handle(above, "folder") as fd:
+                _placing.dress(_placing.by_handle(fd), os.fstat(fd), want)
             status = 0
         finally:
             os._exit(status)

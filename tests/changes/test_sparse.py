@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from podbot.changes import renames
+from podbot.changes import _renames
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.undo import undo
 from podbot.changes.archive import saving
@@ -84,7 +84,7 @@ def test_changes_are_read_shown_applied_and_undone(target: Path, script: str) ->
 def test_an_image_that_was_moved_is_told_as_moved(target: Path) -> None:
     image(target / "image")
     with few_bytes_are_read():
-        changes = renames.detect(changes_of(target, "mv image renamed"))
+        changes = _renames.detect(changes_of(target, "mv image renamed"))
     (change,) = changes
     assert (change.kind, change.source) == (ChangeKind.RENAMED, "image")
     with few_bytes_are_read():

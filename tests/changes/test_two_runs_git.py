@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from test_two_runs import disks, merge_in, run  # noqa: F401 - a fixture
 
+from podbot.changes._git_refs import is_one
 from podbot.changes.applying.undo import undo
 from podbot.changes.capture import read
 from podbot.changes.drift import ConflictKind, conflicts
-from podbot.changes.git_refs import is_one
 from podbot.sandbox.layers import Layer
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from trees import a_moment_after, look, nothing_left_in, worked_on
 
-from podbot.changes.applying import journal, locks
+from podbot.changes.applying import _locks, journal
 from podbot.changes.applying.apply import Applied, apply
 from podbot.changes.applying.recovery import recover
 from podbot.changes.applying.undo import applications, forget, undo
@@ -356,9 +356,9 @@ def test_a_layer_does_not_go_under_the_hands_of_an_apply(
     changes, _ = worked_on(target, "echo x > x")
     assert changes.layer_id is not None
     layer = layers.get(changes.layer_id)
-    monkeypatch.setattr(locks, "WAIT", 0.05)
+    monkeypatch.setattr(_locks, "WAIT", 0.05)
 
-    with locks.held([str(target)], "applying"), pytest.raises(ChangesError) as caught:
+    with _locks.held([str(target)], "applying"), pytest.raises(ChangesError) as caught:
         forget(changes.layer_id, layer)
 
     assert caught.value.kind is Kind.IN_USE

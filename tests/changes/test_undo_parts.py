@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from trees import a_moment_after, look, nothing_left_in, worked_on
 
+from podbot.changes._renames import detect
 from podbot.changes.applying import journal
 from podbot.changes.applying.apply import Applied, apply
 from podbot.changes.applying.recovery import recover
 from podbot.changes.applying.undo import applications, undo
 from podbot.changes.capture import capture
 from podbot.changes.drift import conflicts
-from podbot.changes.renames import detect
 from podbot.cli import main
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox import layers

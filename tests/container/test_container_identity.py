@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox.container.identity import EngineKind, choose
+from podbot.sandbox.container._identity import EngineKind, choose
 
 USER, OTHER, ROOT = (1000, 100), (1001, 101), (0, 0)
 NOBODY = (65534, 65534)

@@ -6,7 +6,7 @@ import threading
 
 from small_engine import until
 
-from podbot.sandbox.container import idling
+from podbot.sandbox.container import _idling
 
 
 class Idle:
@@ -32,12 +32,12 @@ class Busy(Idle):
     def unused(self) -> float:
         if self.late is None:
             self.late = Idle()
-            idling.mind(self.late, 1.0)
+            _idling.mind(self.late, 1.0)
         return 0.0
 
 
 def test_what_comes_while_the_others_are_looked_at_is_minded_too() -> None:
     first = Busy()
-    idling.mind(first, 3600.0)
+    _idling.mind(first, 3600.0)
     assert until(lambda: first.late is not None and first.late.stopped.is_set())
     assert not first.stopped.is_set()

@@ -13,12 +13,12 @@ import pytest
 
 from podbot.errors import LaunchError
 from podbot.sandbox import boot, interpreter, layers
-from podbot.sandbox.container import kit
+from podbot.sandbox.container import _kit
 
 
 def test_a_kit_is_made_once_and_readable_by_anyone(own_layers: Path) -> None:
-    found = kit.path()
-    assert kit.path() == found
+    found = _kit.path()
+    assert _kit.path() == found
     assert found.parent == own_layers / "kits"
     assert [entry.name for entry in found.parent.iterdir()] == [found.name]
     for entry in (found, *found.rglob("*")):
@@ -26,9 +26,9 @@ def test_a_kit_is_made_once_and_readable_by_anyone(own_layers: Path) -> None:
 
 
 def test_a_kit_that_was_swept_away_is_made_again(own_layers: Path) -> None:
-    found = kit.path()
+    found = _kit.path()
     shutil.rmtree(found)
-    assert (kit.path() / "guest" / "main.py").exists()
+    assert (_kit.path() / "guest" / "main.py").exists()
 
 
 def test_two_that_make_the_same_kit_share_it(
@@ -39,29 +39,29 @@ def test_two_that_make_the_same_kit_share_it(
         raise FileExistsError
 
     monkeypatch.setattr(os, "rename", too_late)
-    found = kit.path()
+    found = _kit.path()
     assert [entry.name for entry in found.parent.iterdir()] == [found.name]
 
 
 def test_no_room_for_a_kit_is_an_error_with_a_remedy(own_layers: Path) -> None:
     (own_layers / "kits").write_text("in the way")
-    kit._made.cache_clear()
+    _kit._made.cache_clear()
     with pytest.raises(LaunchError, match="cannot be put into") as caught:
-        kit.path()
+        _kit.path()
     assert layers.ROOT_VARIABLE in (caught.value.remedy or "")
 
 
 def test_kits_of_other_versions_are_dropped(own_layers: Path) -> None:
-    kit.drop_old()  # there is none yet
-    found = kit.path()
+    _kit.drop_old()  # there is none yet
+    found = _kit.path()
     (found.parent / "0123456789abcdef").mkdir()
-    kit.drop_old()
+    _kit.drop_old()
     assert [entry.name for entry in found.parent.iterdir()] == [found.name]
 
 
 def test_the_compiled_guest_is_what_python_takes(own_layers: Path, tmp_path: Path) -> None:
     copy = tmp_path / "kit"
-    shutil.copytree(kit.path(), copy)
+    shutil.copytree(_kit.path(), copy)
     for source in (copy / "guest").glob("*.py"):
         source.write_text("not what is run")
     whole = boot.started_from(str(copy / "guest"))
@@ -72,7 +72,7 @@ def test_the_compiled_guest_is_what_python_takes(own_layers: Path, tmp_path: Pat
 
 
 def test_a_python_that_is_too_old_says_so() -> None:
-    old = kit.START.replace("sys.version_info", "(3, 6)")
+    old = _kit.START.replace("sys.version_info", "(3, 6)")
     done = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "podbot: Python 3." in done.stderr
@@ -80,7 +80,7 @@ def test_a_python_that_is_too_old_says_so() -> None:
 
 def test_a_guest_can_come_by_the_line() -> None:
     near, far = socket.socketpair()
-    words = kit.command("0 1", boot.BOOT)
+    words = _kit.command("0 1", boot.BOOT)
     guest = subprocess.Popen([sys.executable, *words[1:]], stdin=far, stdout=far)
     far.close()
     near.sendall(boot.sent())
@@ -92,7 +92,7 @@ def test_a_guest_can_come_by_the_line() -> None:
 
 
 def test_a_guest_that_nobody_sends_ends() -> None:
-    words = kit.command("0 1", boot.BOOT)
+    words = _kit.command("0 1", boot.BOOT)
     done = subprocess.run(
         [sys.executable, *words[1:]], input=b"\0\0", capture_output=True, check=False
     )
@@ -115,19 +115,19 @@ def test_only_a_program_that_needs_no_library_is_given_along(
 ) -> None:
     program = tmp_path / "rg"
     program.write_bytes(head)
-    assert kit._is_static(str(program)) is static
+    assert _kit._is_static(str(program)) is static
 
 
 def test_programs_are_told_apart_by_what_they_name(tmp_path: Path) -> None:
-    assert not kit._is_static(os.path.realpath("/bin/sh"))
-    assert not kit._is_static(str(tmp_path / "missing"))
-    assert not kit._is_static(None)
+    assert not _kit._is_static(os.path.realpath("/bin/sh"))
+    assert not _kit._is_static(str(tmp_path / "missing"))
+    assert not _kit._is_static(None)
 
 
 def test_a_host_without_rg_gives_none(own_layers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "ripgrep", lambda: None)
-    assert kit.ripgrep() is None
-    assert not (kit.path() / "rg").exists()
+    assert _kit.ripgrep() is None
+    assert not (_kit.path() / "rg").exists()
 
 
 def test_a_static_rg_is_given_along(own_layers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +139,9 @@ def test_a_static_rg_is_given_along(own_layers: Path, monkeypatch: pytest.Monkey
     program = own_layers / "rg"
     program.write_bytes(head)
     monkeypatch.setattr(interpreter, "ripgrep", lambda: str(program))
-    assert kit.ripgrep() == "/run/podbot/kit/rg"
-    assert os.access(kit.path() / "rg", os.X_OK)
+    assert _kit.ripgrep() == "/run/podbot/kit/rg"
+    assert os.access(_kit.path() / "rg", os.X_OK)
     head[64] = 3  # PT_INTERP
     program.write_bytes(head)
-    kit._is_static.cache_clear()
-    assert kit.ripgrep() is None
+    _kit._is_static.cache_clear()
+    assert _kit.ripgrep() is None

@@ -15,8 +15,8 @@ from small_engine import NAMES, SmallEngine, until
 import podbot.sandbox
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
 from podbot.sandbox import ContainerSandbox, Limits, Policy
-from podbot.sandbox.container import overlays, place
-from podbot.sandbox.container.session import Stay
+from podbot.sandbox.container import _overlays, place
+from podbot.sandbox.container._session import Stay
 
 
 def opened(engine: SmallEngine, **options: object) -> ContainerSandbox:
@@ -84,7 +84,7 @@ def test_overlays_that_cannot_be_reviewed_become_copies(
         assert "works on a copy" in sandbox.notes[0]
         sandbox.write("a.txt", "two\n")
     assert (target / "a.txt").read_text() == "one\n"
-    assert "through" in str(overlays.able(engine).refused)
+    assert "through" in str(_overlays.able(engine).refused)
     with opened(engine, target=target, discard=True):
         assert engine.containers.made == 3, "it is not tried again"
     assert left(own_layers) == []
@@ -241,7 +241,7 @@ def test_podman_is_asked_again_when_it_could_not_read_its_ids(
             if len(tries) != 3:
                 raise ContainerError(said, kind=Kind.CREATE_FAILED)
 
-    monkeypatch.setattr("podbot.sandbox.container.making.MAPPING_PAUSE", 0)
+    monkeypatch.setattr("podbot.sandbox.container._making.MAPPING_PAUSE", 0)
     engine.containers.trouble = confused
     with opened(engine) as sandbox:
         assert sandbox.exec(["true"]).ok
@@ -288,7 +288,7 @@ def test_a_host_that_cannot_do_a_plain_thing_is_an_error_of_launching(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("podbot.sandbox.container.session.Door", full)
+    monkeypatch.setattr("podbot.sandbox.container._session.Door", full)
     with pytest.raises(LaunchError, match="No space left"):
         opened(engine)
     assert left(own_layers) == []
@@ -509,7 +509,7 @@ def test_an_engine_that_never_removes_is_no_error_of_closing(
         if verb == "remove":
             raise ContainerError("device busy", kind=Kind.ENGINE_FAILED, remedy="x")
 
-    monkeypatch.setattr("podbot.sandbox.container.running.END_SECONDS", 0.1)
+    monkeypatch.setattr("podbot.sandbox.container._running.END_SECONDS", 0.1)
     sandbox = opened(engine)
     engine.containers.trouble = stuck
     sandbox.close()

@@ -10,12 +10,12 @@ from podbot.engine import BindMount, Facts, Profile
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import replace
 from podbot.sandbox import Limits, Policy, layers
-from podbot.sandbox.container import plan, report
-from podbot.sandbox.container.identity import EngineKind, Identity, choose
-from podbot.sandbox.container.plan import Draft
-from podbot.sandbox.container.report import Made
+from podbot.sandbox.container import _plan, _report
+from podbot.sandbox.container._identity import EngineKind, Identity, choose
+from podbot.sandbox.container._plan import Draft
+from podbot.sandbox.container._report import Made
+from podbot.sandbox.container._workspace import Contents
 from podbot.sandbox.container.settings import Settings
-from podbot.sandbox.container.workspace import Contents
 from podbot.sandbox.limits import MIB
 
 PODMAN = Facts(True, "5.0", "1.41", True, 2, True)
@@ -34,7 +34,7 @@ def draft(settings: Settings | None = None, **more: object) -> Draft:
 
 
 def test_the_profile_is_the_one_for_tools() -> None:
-    found: Profile = plan.spec(draft()).profile
+    found: Profile = _plan.spec(draft()).profile
     assert found.user == "65534:65534"
     assert found.userns == "keep-id:uid=65534,gid=65534"
     assert found.drop == ("ALL",) and found.add == ()
@@ -46,7 +46,7 @@ def test_the_profile_is_the_one_for_tools() -> None:
 
 
 def test_the_container_ends_with_its_guest(own_layers: Path) -> None:
-    found = plan.spec(draft())
+    found = _plan.spec(draft())
     assert found.auto_remove and found.killed_at_once and not found.stdin
     assert found.entrypoint == ()
     assert found.command is not None and found.command[0] == "python3"
@@ -66,7 +66,7 @@ def test_limits_and_policy_are_passed_on(tmp_path: Path) -> None:
         limits=Limits(cpu=0.5, memory=64 * MIB, pids=None),
         policy=Policy(network="host", writable=(str(tmp_path),)),
     )
-    found = plan.spec(draft(settings, selinux=True))
+    found = _plan.spec(draft(settings, selinux=True))
     assert (found.profile.cpu, found.profile.memory, found.profile.pids) == (0.5, 64 * MIB, None)
     assert found.profile.network == "host"
     assert found.profile.selinux == "disable"
@@ -77,7 +77,7 @@ def test_limits_and_policy_are_passed_on(tmp_path: Path) -> None:
 def test_a_writable_folder_must_be_there(tmp_path: Path) -> None:
     policy = Policy(writable=(str(tmp_path / "missing"),))
     with pytest.raises(LaunchError, match="writable") as caught:
-        plan.spec(draft(Settings(image="image", policy=policy)))
+        _plan.spec(draft(Settings(image="image", policy=policy)))
     assert caught.value.kind is Kind.INVALID
 
 
@@ -91,27 +91,27 @@ def test_a_writable_folder_shows_no_secret(
     monkeypatch.setenv("HOME", str(home))
     policy = Policy(writable=(str(home / given),))
     with pytest.raises(LaunchError, match=r"hides .*\.ssh") as caught:
-        plan.spec(draft(Settings(image="image", policy=replace(policy, hidden=("~/.ssh",)))))
+        _plan.spec(draft(Settings(image="image", policy=replace(policy, hidden=("~/.ssh",)))))
     assert caught.value.kind is Kind.INVALID
     shown = replace(policy, hidden=())
-    assert len(plan.spec(draft(Settings(image="image", policy=shown))).mounts) == 4
+    assert len(_plan.spec(draft(Settings(image="image", policy=shown))).mounts) == 4
 
 
 def test_the_whole_machine_or_the_layers_cannot_be_writable() -> None:
     for given in ("/", str(layers.root())):
         with pytest.raises(LaunchError, match="hides"):
-            plan.spec(draft(Settings(image="image", policy=Policy(writable=(given,)))))
+            _plan.spec(draft(Settings(image="image", policy=Policy(writable=(given,)))))
 
 
 def test_a_guest_on_a_stream_uses_its_standard_streams() -> None:
-    found = plan.spec(draft(stream=True))
+    found = _plan.spec(draft(stream=True))
     assert found.stdin
     assert found.command is not None and found.command[-2:] == ("0", "1")
     assert "/run/podbot/door" not in {mount.target for mount in found.mounts}
 
 
 def test_the_first_request_says_what_the_guest_must_know() -> None:
-    found = plan.config(Settings(image="image"), {"RLIMIT_FSIZE": 5}, 2, "/rg")
+    found = _plan.config(Settings(image="image"), {"RLIMIT_FSIZE": 5}, 2, "/rg")
     assert found["workdir"] == "/workspace"
     assert found["rlimits"] == {"RLIMIT_FSIZE": 5}
     assert found["numbers_after"] == 2_000_000
@@ -124,7 +124,7 @@ def test_of_the_hosts_environment_only_what_means_something_inside(
     for name in ("TERM", "PATH", "HOME", "LANG", "OWN"):
         monkeypatch.setenv(name, f"/host/{name}")
     policy = Policy(pass_environment=("TERM", "PATH", "HOME", "LANG", "OWN", "UNSET"))
-    found = plan.environment(Settings(image="image", policy=policy))
+    found = _plan.environment(Settings(image="image", policy=policy))
     assert found == {"TERM": "/host/TERM", "OWN": "/host/OWN", "HOME": "/tmp", "TMPDIR": "/tmp"}
 
 
@@ -140,7 +140,7 @@ def made(settings: Settings | None = None, **more: object) -> Made:
 
 
 def said(found: Made) -> dict[str, tuple[bool, str]]:
-    return {each.name: (each.enforced, each.by) for each in report.guarantees(found)}
+    return {each.name: (each.enforced, each.by) for each in _report.guarantees(found)}
 
 
 def test_every_guarantee_has_a_name_of_its_own_and_a_reason() -> None:
@@ -151,7 +151,7 @@ def test_every_guarantee_has_a_name_of_its_own_and_a_reason() -> None:
         limits=Limits(cpu=1, memory=MIB, wall_time=1, file_size=1, disk=1),
         policy=Policy(network="host", writable=("/y",)),
     )
-    found = report.guarantees(made(everything, selinux=True))
+    found = _report.guarantees(made(everything, selinux=True))
     names = [each.name for each in found]
     assert len(set(names)) == len(names)
     assert all(each.by for each in found)
@@ -176,7 +176,7 @@ def test_a_limit_holds_or_is_said_not_to(
     found = made(facts=facts, identity=identity, runtime=runtime, grouped=grouped)
     limits = said(found)
     assert {name: limits[f"limit.{name}"][0] for name in held} == held
-    notes = " ".join(report.notes(found))
+    notes = " ".join(_report.notes(found))
     for name, holds in held.items():
         assert (f"limit on {name} is not enforced" in notes) is not holds
 
@@ -184,8 +184,8 @@ def test_a_limit_holds_or_is_said_not_to(
 def test_what_no_group_holds_each_process_carries() -> None:
     limits = Limits(memory=5 * MIB, pids=7, file_size=9)
     settings = Settings(image="image", limits=limits)
-    assert report.rlimits(made(settings)) == {"RLIMIT_FSIZE": 9}
-    assert report.rlimits(made(settings, facts=OLD)) == {
+    assert _report.rlimits(made(settings)) == {"RLIMIT_FSIZE": 9}
+    assert _report.rlimits(made(settings, facts=OLD)) == {
         "RLIMIT_FSIZE": 9, "RLIMIT_DATA": 5 * MIB, "RLIMIT_NPROC": 7,
     }  # fmt: skip
 
@@ -203,7 +203,7 @@ def test_where_the_files_are_is_said() -> None:
     for words, contents in cases.items():
         assert words in said(made(contents=contents))["files"][1]
     copied = cases["because I say so"]
-    assert report.notes(made(contents=copied)) == ("works on a copy, because because I say so",)
+    assert _report.notes(made(contents=copied)) == ("works on a copy, because because I say so",)
 
 
 def test_a_kernel_of_its_own_is_said() -> None:

@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 
 from podbot.engine import BindMount, ContainerSpec, Facts
+from podbot.engine._resolved import compare
 from podbot.engine.profiles import PRIVILEGED, TOOLS
-from podbot.engine.resolved import compare
 from podbot.errors import ContainerError, Kind, LaunchError, PromptError
 from podbot.frozen import replace
 from podbot.prompt.builtins.podman import PodmanShellSection
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox import Policy
-from podbot.sandbox.container import plan, report
-from podbot.sandbox.container.identity import EngineKind, choose_root
-from podbot.sandbox.container.plan import Draft
-from podbot.sandbox.container.report import Made
-from podbot.sandbox.container.session import Stay
+from podbot.sandbox.container import _plan, _report
+from podbot.sandbox.container._identity import EngineKind, choose_root
+from podbot.sandbox.container._plan import Draft
+from podbot.sandbox.container._report import Made
+from podbot.sandbox.container._session import Stay
+from podbot.sandbox.container._workspace import Contents
 from podbot.sandbox.container.settings import Settings
-from podbot.sandbox.container.workspace import Contents
 
 ROOTLESS = Facts(True, "5.0", "1.41", True, 2, True)
 ROOTFUL = replace(ROOTLESS, rootless=False)
@@ -46,7 +46,7 @@ def test_who_asked_gets_root_and_no_network() -> None:
     draft = Draft(
         ASKED, ROOTLESS, MINE, BindMount("/somewhere", "/workspace"), "podbot-x", Path("/door")
     )
-    found = plan.profile(draft)
+    found = _plan.profile(draft)
     assert found.privileged and found.user == "0:0" and found.userns is None
     assert found.network == "none"
     assert (found.cpu, found.memory, found.pids) == (1.0, 1024 * 1024 * 1024, 1024)
@@ -90,14 +90,14 @@ def test_one_that_runs_is_given_no_folder_either(tmp_path: Path) -> None:
 
 
 def test_the_guarantees_say_what_is_lost() -> None:
-    found = {each.name: each.enforced for each in report.guarantees(made(ROOTLESS))}
+    found = {each.name: each.enforced for each in _report.guarantees(made(ROOTLESS))}
     assert not any(found[name] for name in ("privileges", "system_calls", "read_only_root"))
     assert found["files"] and found["network"]
 
-    everything = report.guarantees(made(ROOTFUL))
+    everything = _report.guarantees(made(ROOTFUL))
     kept = {each.name for each in everything if each.enforced}
     assert kept == {"engine", "channel", "environment", "limit.output"}
-    assert any("privileged" in note for note in report.notes(made(ROOTFUL)))
+    assert any("privileged" in note for note in _report.notes(made(ROOTFUL)))
 
 
 def test_a_section_says_so_and_its_clones_too() -> None:

@@ -10,7 +10,7 @@ from small_engine import SmallEngine, until
 import podbot.sandbox
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
 from podbot.sandbox import ContainerSandbox
-from podbot.sandbox.container import engines, place
+from podbot.sandbox.container import _engines, place
 
 
 def opened(engine: SmallEngine, **options: object) -> ContainerSandbox:
@@ -62,7 +62,7 @@ def test_when_no_socket_gets_through_the_stream_is_taken(
     with opened(engine) as sandbox:
         assert "did not come to the socket" in channel(sandbox)
         works(sandbox)
-    assert engines.why_stream(engine, None) is not None
+    assert _engines.why_stream(engine, None) is not None
 
 
 def test_an_engine_elsewhere_mounts_nothing_and_is_sent_the_guest(
@@ -105,8 +105,8 @@ def test_what_the_guest_says_when_it_cannot_run_is_shown(
 ) -> None:
     engine.runtime = "runsc"
     old = "import sys; sys.exit('podbot: Python 3.6.1\\x1b[31m')"
-    monkeypatch.setattr("podbot.sandbox.container.kit.START", old)
-    monkeypatch.setattr("podbot.sandbox.container.kit.command.__defaults__", (old,))
+    monkeypatch.setattr("podbot.sandbox.container._kit.START", old)
+    monkeypatch.setattr("podbot.sandbox.container._kit.command.__defaults__", (old,))
     with pytest.raises(LaunchError, match=r"Python 3\.6\.1") as caught:
         opened(engine)
     assert caught.value.kind is Kind.START_FAILED
@@ -119,14 +119,14 @@ def test_a_guest_that_talks_nonsense_is_no_guest(
 ) -> None:
     engine.runtime = "runsc"
     nonsense = "import os; os.write(1, b'\\xff' * 100); os.read(0, 100)"
-    monkeypatch.setattr("podbot.sandbox.container.kit.command.__defaults__", (nonsense,))
+    monkeypatch.setattr("podbot.sandbox.container._kit.command.__defaults__", (nonsense,))
     with pytest.raises(LaunchError, match="does not run"):
         opened(engine)
 
 
 def test_a_silent_death_is_told_too(engine: SmallEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.runtime = "runsc"
-    monkeypatch.setattr("podbot.sandbox.container.kit.command.__defaults__", ("pass",))
+    monkeypatch.setattr("podbot.sandbox.container._kit.command.__defaults__", ("pass",))
     with pytest.raises(LaunchError, match=r"hung up|Broken pipe|reset"):
         opened(engine)
 

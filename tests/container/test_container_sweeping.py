@@ -13,7 +13,7 @@ import podbot.sandbox
 from podbot.engine import ContainerSpec, labels
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import replace
-from podbot.sandbox.container import running
+from podbot.sandbox.container import _running
 from podbot.sandbox.container.sweeping import sweep
 
 
@@ -51,7 +51,7 @@ def test_the_dead_are_swept_and_the_living_are_not(engine: SmallEngine, own_laye
 def test_a_container_that_cannot_be_removed_keeps_no_other(
     engine: SmallEngine, own_layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "END_SECONDS", 0.0)
+    monkeypatch.setattr(_running, "END_SECONDS", 0.0)
     dead = replace(labels.this_process(), started=1).label()
     for name in ("stuck", "orphan"):
         engine.containers.create(ContainerSpec("image", name=name, labels={labels.OWNER: dead}))

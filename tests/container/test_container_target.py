@@ -9,8 +9,8 @@ import pytest
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import Policy
-from podbot.sandbox.container import target as targets
-from podbot.sandbox.container.target import Overlaying, Target
+from podbot.sandbox.container import _target as targets
+from podbot.sandbox.container._target import Overlaying, Target
 from podbot.sandbox.layers import mounts
 
 ABLE = Overlaying(None)

@@ -10,12 +10,12 @@ import pytest
 from podbot.engine.specs import BindMount, OverlayMount
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import Policy, layers
-from podbot.sandbox.container import target as targets
-from podbot.sandbox.container import workspace
-from podbot.sandbox.container.identity import EngineKind, Identity, choose
+from podbot.sandbox.container import _target as targets
+from podbot.sandbox.container import _workspace
+from podbot.sandbox.container._identity import EngineKind, Identity, choose
+from podbot.sandbox.container._target import Overlaying, Target
+from podbot.sandbox.container._workspace import Contents, Workspace, prepare
 from podbot.sandbox.container.settings import Settings
-from podbot.sandbox.container.target import Overlaying, Target
-from podbot.sandbox.container.workspace import Contents, Workspace, prepare
 from podbot.sandbox.limits import Limits
 
 ABLE = Overlaying(None)
@@ -243,5 +243,5 @@ def test_an_overlay_that_cannot_be_given_to_its_owner_leaves_nothing(
 
     monkeypatch.setattr(os, "chown", refuse)
     with pytest.raises(PermissionError):
-        workspace._overlaid(found(target), ABLE)
+        _workspace._overlaid(found(target), ABLE)
     assert layers.found() == []

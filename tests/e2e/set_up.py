@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from podbot.engine.image._debian import DebianRoot, bootstrap
 from podbot.engine.image.building import BASE_NAME
-from podbot.engine.image.debian import DebianRoot, bootstrap
 from podbot.engine.image.images import DEFAULT_IMAGE
 from podbot.engine.image.recipes import Recipe
 from podbot.errors import PodbotError

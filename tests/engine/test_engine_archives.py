@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podbot.engine import Entry, TarReader, UnpackLimits, pack, pack_tree, tar_reading, unpack
-from podbot.engine.tar_reading import looks_like_tar, safe_path
+from podbot.engine import Entry, TarReader, UnpackLimits, _tar_reading, pack, pack_tree, unpack
+from podbot.engine._tar_reading import looks_like_tar, safe_path
 from podbot.errors import ContainerError, Kind
 
 
@@ -203,7 +203,7 @@ def test_an_extended_header_cannot_fill_the_memory() -> None:
 
 
 def test_the_number_of_members_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tar_reading, "MAX_MEMBERS", 3)
+    monkeypatch.setattr(_tar_reading, "MAX_MEMBERS", 3)
 
     with pytest.raises(ContainerError, match="more than 3 entries"):
         read(tar_of(*((info(str(n)), b"") for n in range(4))))
@@ -432,7 +432,7 @@ def test_an_error_on_the_way_leaves_nothing(folder: Path) -> None:
 def test_what_is_skipped_is_told_up_to_a_point(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.engine.unpacking.MAX_SKIPPED", 2)
+    monkeypatch.setattr("podbot.engine._unpacking.MAX_SKIPPED", 2)
     links: Iterable[tuple[tarfile.TarInfo, bytes]] = (
         (info(f"top/{n}", tarfile.SYMTYPE, "x"), b"") for n in range(5)
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from podbot.engine import About, Component, Facts, labels
-from podbot.engine.escapes import KNOWN, is_affected, known_escapes
+from podbot.engine._escapes import KNOWN, is_affected, known_escapes
 from podbot.engine.facts import plain_version, read_about
 from podbot.engine.labels import Owner, owner_alive, owner_label, owner_state, parse
 

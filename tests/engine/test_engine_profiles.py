@@ -20,9 +20,9 @@ from podbot.engine import (
     VolumeMount,
     agent_profile,
 )
+from podbot.engine._requests import docker_request, podman_request
+from podbot.engine._resolved import compare
 from podbot.engine.profiles import GIB, MIB
-from podbot.engine.requests import docker_request, podman_request
-from podbot.engine.resolved import compare
 from podbot.errors import ConfigError, ContainerError, Kind
 from podbot.frozen import replace
 

@@ -17,10 +17,10 @@ import pytest
 import standin
 
 from podbot.engine import ConnectOptions, Engine, connect, connect_with_runtime
-from podbot.engine.finding import leash, service
+from podbot.engine.finding import _service, leash
+from podbot.engine.finding._service import ServiceDialer
 from podbot.engine.finding.endpoints import parse
 from podbot.engine.finding.leash import Leashed, PrivateFolder
-from podbot.engine.finding.service import ServiceDialer
 from podbot.engine.http import tunnel
 from podbot.engine.http.client import Call, Purpose
 from podbot.engine.http.tunnel import TunnelDialer
@@ -54,8 +54,8 @@ def processes_with(words: str) -> list[int]:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no reason to kill what was told to end, or to miss that it died."""
     monkeypatch.setattr("podbot.engine.finding.leash.END_SECONDS", 60.0)
-    monkeypatch.setattr("podbot.engine.finding.service.NOTICE_SECONDS", 60.0)
-    monkeypatch.setattr("podbot.engine.finding.service.START_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.finding._service.NOTICE_SECONDS", 60.0)
+    monkeypatch.setattr("podbot.engine.finding._service.START_SECONDS", 60.0)
     monkeypatch.setattr("podbot.engine.http.tunnel.START_SECONDS", 60.0)
 
 
@@ -149,17 +149,17 @@ def test_a_service_that_ends_between_look_and_call_is_started_again(
     own = engine.client._dialer.service  # type: ignore[attr-defined]
     engine.client._take_all()[0].close()
     # The first look says that it runs; then it is found dead.
-    dialled = service.SocketDialer.dial
+    dialled = _service.SocketDialer.dial
     calls = []
 
-    def once_too_late(self: service.SocketDialer, seconds: float | None) -> socket.socket:
+    def once_too_late(self: _service.SocketDialer, seconds: float | None) -> socket.socket:
         if not calls:
             calls.append(1)
             own._running.end()
             os.unlink(own.path)
         return dialled(self, seconds)
 
-    monkeypatch.setattr(service.SocketDialer, "dial", once_too_late)
+    monkeypatch.setattr(_service.SocketDialer, "dial", once_too_late)
 
     engine.ping()
 
@@ -167,7 +167,7 @@ def test_a_service_that_ends_between_look_and_call_is_started_again(
 def test_a_socket_that_refuses_while_the_service_runs_is_an_error(
     find: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.engine.finding.service.NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr("podbot.engine.finding._service.NOTICE_SECONDS", 0.05)
     engine = find()
     engine.client._take_all()[0].close()
     os.unlink(engine.endpoint.path)
@@ -190,7 +190,7 @@ def test_a_podman_that_does_not_start_says_why(
 def test_a_podman_that_takes_too_long_is_given_up(
     find: Callable[..., Engine], installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.engine.finding.service.START_SECONDS", 0.1)
+    monkeypatch.setattr("podbot.engine.finding._service.START_SECONDS", 0.1)
 
     with pytest.raises(ContainerError, match="took too long"):
         find(STAND_IN="deaf")
@@ -312,7 +312,7 @@ def test_a_service_can_have_another_runtime(
 
 def test_a_service_that_nobody_knows_of_can_be_released(installed: dict[str, str]) -> None:
     dialer = ServiceDialer("/nowhere/podman", installed)
-    service._stop_all()
+    _service._stop_all()
 
     dialer.close()
 

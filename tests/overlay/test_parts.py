@@ -15,7 +15,7 @@ import pytest
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, interpreter, layers, wire
 from podbot.sandbox.layers import copying, disk_watcher, mounts
-from podbot.sandbox.overlay import cgroups, git_data, hiding, launcher, owner, report, seccomp
+from podbot.sandbox.overlay import _git_data, _hiding, _report, _seccomp, cgroups, launcher, owner
 from podbot.sandbox.overlay.cgroups import NO_GROUP, Group
 
 
@@ -103,7 +103,7 @@ def test_a_delegated_folder_above_us_is_found(
 def test_guarantees_say_no_where_the_answer_is_no() -> None:
     limits = Limits(cpu=1, memory=1 << 30, pids=64, file_size=1 << 20, disk=1 << 30)
     policy = Policy(network="host", writable=("/srv/data",))
-    found = {g.name: g for g in report.guarantees(policy, limits, NO_GROUP, "no overlay")}
+    found = {g.name: g for g in _report.guarantees(policy, limits, NO_GROUP, "no overlay")}
     assert not found["network"].enforced
     assert not found["writable:/srv/data"].enforced
     assert not found["limit.cpu"].enforced
@@ -111,7 +111,7 @@ def test_guarantees_say_no_where_the_answer_is_no() -> None:
     assert "per process" in found["limit.memory"].by
     assert "moment" in found["limit.disk"].by
     grouped = Group((), {"memory": "cgroup v2", "cpu": "cgroup v2", "pids": "cgroup v2"})
-    enforced = {g.name: g.by for g in report.guarantees(Policy(), limits, grouped, None)}
+    enforced = {g.name: g.by for g in _report.guarantees(Policy(), limits, grouped, None)}
     assert enforced["limit.memory"] == enforced["limit.cpu"] == "cgroup v2"
 
 
@@ -120,7 +120,7 @@ def test_an_old_kernel_is_told_from_a_new_one(monkeypatch: pytest.MonkeyPatch) -
         release = "5.15.0-rc1-generic"
 
     monkeypatch.setattr(os, "uname", lambda: Old)
-    assert report._kernel_version() == (5, 15)
+    assert _report._kernel_version() == (5, 15)
 
 
 def test_hidden_paths_beside_mounts_are_covered_one_by_one(
@@ -130,7 +130,7 @@ def test_hidden_paths_beside_mounts_are_covered_one_by_one(
     (tmp_path / "folder").mkdir()
     monkeypatch.setattr(mounts, "any_below", lambda _: str(tmp_path / "mount"))
     hidden = tuple(str(tmp_path / name) for name in ("folder", "later", "there"))
-    found = hiding.arrange(hidden, (), ())
+    found = _hiding.arrange(hidden, (), ())
     assert set(found.covers) == {str(tmp_path / "there"), str(tmp_path / "folder")}
     assert found.uncovered == (str(tmp_path / "later"),)
     assert os.path.isdir(found.covers[str(tmp_path / "folder")])
@@ -138,18 +138,18 @@ def test_hidden_paths_beside_mounts_are_covered_one_by_one(
 
 def test_a_git_pointer_that_is_none_is_ignored(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("not a pointer")
-    assert git_data.outside(str(tmp_path), (str(tmp_path),)) is None
+    assert _git_data.outside(str(tmp_path), (str(tmp_path),)) is None
     (tmp_path / ".git").unlink()
     (tmp_path / ".git").symlink_to(tmp_path / ".git")
-    assert git_data.outside(str(tmp_path), (str(tmp_path),)) is None
+    assert _git_data.outside(str(tmp_path), (str(tmp_path),)) is None
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_fits_its_machine(machine: str) -> None:
     """Run the program as the kernel would, on calls that must and must not pass."""
-    program = seccomp.program(machine)
+    program = _seccomp.program(machine)
     column = ("x86_64", "aarch64").index(machine)
-    arch = seccomp.AUDIT_ARCH[machine]
+    arch = _seccomp.AUDIT_ARCH[machine]
 
     def verdict(number: int, *args: int, architecture: int = arch) -> int:
         import struct
@@ -170,10 +170,10 @@ def test_the_filter_fits_its_machine(machine: str) -> None:
                 pc += jt if hit else jf
 
     allow, kill, deny = 0x7FFF0000, 0x80000000, 0x00050000
-    for name, numbers in seccomp.DENIED.items():
+    for name, numbers in _seccomp.DENIED.items():
         if numbers[column] is not None:
             assert verdict(numbers[column]) == deny | 1, name
-    calls = {name: numbers[column] for name, numbers in seccomp._CALLS.items()}
+    calls = {name: numbers[column] for name, numbers in _seccomp._CALLS.items()}
     assert verdict(calls["clone"], 17) == allow
     assert verdict(calls["clone"], 0x10000000) == deny | 1
     assert verdict(calls["clone3"]) == deny | 38

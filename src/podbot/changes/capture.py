@@ -16,7 +16,7 @@ from functools import cached_property
 from io import FileIO
 from typing import BinaryIO
 
-from podbot.changes import git_index
+from podbot.changes import _git_index
 from podbot.changes.applying import gate
 from podbot.changes.applying.bases import Bases
 from podbot.changes.applying.ledger import Ledger
@@ -71,13 +71,13 @@ def read(layer: Layer, only: Sequence[str] = ()) -> ChangeSet:
 
     Of all changes, or at least of those that the paths ``only`` mean: the rest may be left out.
     """
-    from podbot.changes import lineage, renames
+    from podbot.changes import _lineage, _renames
     from podbot.changes.diffs import one_path
 
     changes = one_path.captured(layer, only) if only else None
     if changes is None:
-        changes = renames.detect(capture(layer))
-    journals = lineage.of_others(changes) if changes else ()
+        changes = _renames.detect(capture(layer))
+    journals = _lineage.of_others(changes) if changes else ()
     if not journals:
         return changes
     from podbot.changes import merging
@@ -267,7 +267,7 @@ class Part:
 
     @cached_property
     def _tracked(self) -> frozenset[str]:
-        return git_index.tracked_below(self.target)
+        return _git_index.tracked_below(self.target)
 
     def _is_from(self, source: str, path: str, new: State) -> bool:
         """Whether something is what the host has elsewhere; nobody but a file has bytes."""
@@ -535,11 +535,11 @@ class Part:
 
         Git writes it anew whenever it looks, here or there: that is no one's change.
         """
-        if self.lower is None or not git_index.is_index(f"{self.target}/{path}"):
+        if self.lower is None or not _git_index.is_index(f"{self.target}/{path}"):
             return False
         try:
             with self.lower.open(path) as before, self.open_new(path) as after:
-                return git_index.same_listing(before, after)
+                return _git_index.same_listing(before, after)
         except OSError:
             return False
 

@@ -12,11 +12,11 @@ import stat
 from collections.abc import Mapping
 from enum import StrEnum
 
-from podbot.changes import git_index, undecided
+from podbot.changes import _git_index, undecided
+from podbot.changes._hidden import Hidden
 from podbot.changes.applying.bases import Bases
 from podbot.changes.applying.ledger import Ledger
 from podbot.changes.diffs.text import shown_name
-from podbot.changes.hidden import Hidden
 from podbot.changes.model import (
     FILE,
     FOLDER,
@@ -331,8 +331,8 @@ class _Check:
             return True
         try:
             with base.open() as before, self._tree.open(path) as now:
-                if git_index.is_index(where):
-                    return git_index.same_listing(before, now)
+                if _git_index.is_index(where):
+                    return _git_index.same_listing(before, now)
                 return host.size == base.state.size and extents.same(before, now)
         except OSError:
             return False
@@ -347,23 +347,23 @@ class _Check:
     def _lists_the_same(self, change: Change, path: str, host: State) -> bool:
         """Whether both sides have an index of git's that differs in what is cached only."""
         new, where = change.new, f"{change.target}/{path}"
-        if new is None or not new.type is host.type is FILE or not git_index.is_index(where):
+        if new is None or not new.type is host.type is FILE or not _git_index.is_index(where):
             return False
         try:
             with self._changes.contents.open_new(change) as theirs, self._tree.open(path) as ours:
-                return git_index.same_listing(theirs, ours)
+                return _git_index.same_listing(theirs, ours)
         except OSError:
             return False
 
     def _lists_as_left(self, path: str, where: str, host: State) -> bool:
         """Whether it is an index of git's that lists what one did that `_is_ours` is true of."""
-        if host.type is not FILE or not git_index.is_index(where):
+        if host.type is not FILE or not _git_index.is_index(where):
             return False
         if not self._ledger.lists(where):
             return False
         try:
             with self._tree.open(path) as file:
-                listing = git_index.digest_of_listing(file)
+                listing = _git_index.digest_of_listing(file)
         except OSError:
             return False
         changes = self._changes

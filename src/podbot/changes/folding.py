@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import BinaryIO
 
-from podbot.changes.ignored import Ignored, ignores_all
+from podbot.changes._ignored import Ignored, ignores_all
+from podbot.changes._moved_folders import moved_folders
 from podbot.changes.model import FILE, FOLDER, LINK, Change, ChangeSet
-from podbot.changes.moved_folders import moved_folders
 from podbot.changes.risk.paths import leading, parts_of
 from podbot.changes.risk.rules import COMMAND_FOLDER, LEADS_OUT, PYTHON_START, Level
 from podbot.errors import ChangesError

@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO
 
-from podbot.changes import git_refs
+from podbot.changes import _git_refs
+from podbot.changes._lineage import Lineage, Noted, Step
 from podbot.changes.applying.journal import Journal
 from podbot.changes.diffs import three_way
 from podbot.changes.diffs.text import shown_name
 from podbot.changes.diffs.three_way import Choice, Merged
-from podbot.changes.lineage import Lineage, Noted, Step
 from podbot.changes.model import (
     FILE,
     LINK,
@@ -341,8 +341,8 @@ class _Meeting:
         ours, theirs = self.host_data, self.run_data
         if ours is None or theirs is None:
             raise _NotMergedError(f"{who} changed it too, and it cannot be read as it was seen")
-        if git_refs.is_one(self._change.where) and theirs not in (ours, base.data):
-            raise _NotMergedError(f"{who} changed it too; {git_refs.told(ours, theirs)}")
+        if _git_refs.is_one(self._change.where) and theirs not in (ours, base.data):
+            raise _NotMergedError(f"{who} changed it too; {_git_refs.told(ours, theirs)}")
         merged = three_way.merge(base.data, ours, theirs)
         if merged.problem is not None:
             raise _NotMergedError(f"{who} changed it too, and {merged.problem}")

@@ -15,9 +15,13 @@ from __future__ import annotations
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from podbot.engine._escapes import EscapeWarning, KnownEscape, known_escapes
+    from podbot.engine._packing import Entry, pack, pack_tree
+    from podbot.engine._resolved import Difference, Resolved
+    from podbot.engine._tar_reading import Member, TarReader
+    from podbot.engine._unpacking import Unpacked, UnpackLimits, unpack
     from podbot.engine.containers import Containers, ContainerState, ContainerSummary, Created
     from podbot.engine.engine import Engine
-    from podbot.engine.escapes import EscapeWarning, KnownEscape, known_escapes
     from podbot.engine.execs import ExecOutput, Execs, ExecSpec, ExecState, exit_status
     from podbot.engine.facts import About, Component, Facts
     from podbot.engine.finding.connecting import (
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
     from podbot.engine.image.images import DEFAULT_IMAGE, BuildOrder, ImageInfo, Images, Progress
     from podbot.engine.joining import Streams, attached
     from podbot.engine.labels import owner_alive, owner_label, owner_state
-    from podbot.engine.packing import Entry, pack, pack_tree
     from podbot.engine.profiles import (
         PRIVILEGED,
         TOOLS,
@@ -42,10 +45,7 @@ if TYPE_CHECKING:
         Tmpfs,
         agent_profile,
     )
-    from podbot.engine.resolved import Difference, Resolved
     from podbot.engine.specs import BindMount, ContainerSpec, Mount, OverlayMount, VolumeMount
-    from podbot.engine.tar_reading import Member, TarReader
-    from podbot.engine.unpacking import Unpacked, UnpackLimits, unpack
     from podbot.engine.watching import Event, LogOptions, Stats
 
 __all__ = [
@@ -118,19 +118,19 @@ _HOMES = {
     "podbot.engine.containers": "Containers ContainerState ContainerSummary Created",
     "podbot.engine.finding.endpoints": "Endpoint",
     "podbot.engine.engine": "Engine",
-    "podbot.engine.escapes": "EscapeWarning KnownEscape known_escapes",
+    "podbot.engine._escapes": "EscapeWarning KnownEscape known_escapes",
     "podbot.engine.execs": "ExecOutput Execs ExecSpec ExecState exit_status",
     "podbot.engine.facts": "About Component Facts",
     "podbot.engine.http.hijacked": "Frames Hijacked",
     "podbot.engine.image.images": "DEFAULT_IMAGE BuildOrder ImageInfo Images Progress",
     "podbot.engine.joining": "Streams attached",
     "podbot.engine.labels": "owner_alive owner_label owner_state",
-    "podbot.engine.packing": "Entry pack pack_tree",
+    "podbot.engine._packing": "Entry pack pack_tree",
     "podbot.engine.profiles": "PRIVILEGED TOOLS Device Profile SandboxSettings Tmpfs agent_profile",
-    "podbot.engine.resolved": "Difference Resolved",
+    "podbot.engine._resolved": "Difference Resolved",
     "podbot.engine.specs": "BindMount ContainerSpec Mount OverlayMount VolumeMount",
-    "podbot.engine.tar_reading": "Member TarReader",
-    "podbot.engine.unpacking": "Unpacked UnpackLimits unpack",
+    "podbot.engine._tar_reading": "Member TarReader",
+    "podbot.engine._unpacking": "Unpacked UnpackLimits unpack",
     "podbot.engine.watching": "Event LogOptions Stats",
 }
 _LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}

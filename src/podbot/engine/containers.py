@@ -14,23 +14,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from podbot.engine import _requests
 from podbot.engine import labels as marks
-from podbot.engine import requests
+from podbot.engine._resolved import Resolved, compare
 from podbot.engine.http import replies
 from podbot.engine.http.client import Call, Purpose
 from podbot.engine.http.exchange import quoted
 from podbot.engine.http.hijacked import Hijacked
 from podbot.engine.http.replies import Fields
-from podbot.engine.resolved import Resolved, compare
 from podbot.engine.specs import ContainerSpec
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass
 
 if TYPE_CHECKING:
-    from podbot.engine.archives import Source
+    from podbot.engine._archives import Source
+    from podbot.engine._unpacking import Unpacked, UnpackLimits
     from podbot.engine.engine import Engine
     from podbot.engine.http.client import Streaming
-    from podbot.engine.unpacking import Unpacked, UnpackLimits
     from podbot.engine.watching import LogOptions, Stats
 
 START_SECONDS = 120.0
@@ -129,10 +129,10 @@ class Containers:
             remedies=_REMEDIES,
         )
         if facts.is_podman:
-            body = requests.podman_request(spec, labels)
+            body = _requests.podman_request(spec, labels)
             call = Call("POST", self._engine.libpod("/containers/create"), purpose, json=body)
         else:
-            body = requests.docker_request(spec, labels)
+            body = _requests.docker_request(spec, labels)
             query = {"name": spec.name} if spec.name else {}
             path = self._engine.common("/containers/create")
             call = Call("POST", path, purpose, query, json=body)
@@ -281,23 +281,23 @@ class Containers:
 
     def put_archive(self, container: str, path: str, archive: Source) -> None:
         """Unpack a tar into a folder of it; see `podbot.engine.pack`. Kind ``upload_failed``."""
-        from podbot.engine import archives
+        from podbot.engine import _archives
 
-        archives.put(self._engine, container, path, archive)
+        _archives.put(self._engine, container, path, archive)
 
     def get_archive(self, container: str, path: str) -> Streaming:
         """The tar of a path in it, as it comes, and as hostile as what runs there."""
-        from podbot.engine import archives
+        from podbot.engine import _archives
 
-        return archives.get(self._engine, container, path)
+        return _archives.get(self._engine, container, path)
 
     def download(
         self, container: str, path: str, destination: str, limits: UnpackLimits | None = None
     ) -> Unpacked:
         """Copy a file or folder of it to a place on the host that does not exist yet."""
-        from podbot.engine import archives
+        from podbot.engine import _archives
 
-        return archives.download(self._engine, container, path, destination, limits)
+        return _archives.download(self._engine, container, path, destination, limits)
 
     def logs(
         self, container: str, options: LogOptions | None = None

@@ -20,8 +20,8 @@ from podbot.engine.http.client import Answer, Call, Client, Purpose
 from podbot.errors import ContainerError, Kind
 
 if TYPE_CHECKING:
+    from podbot.engine._escapes import EscapeWarning
     from podbot.engine.containers import Containers
-    from podbot.engine.escapes import EscapeWarning
     from podbot.engine.execs import Execs
     from podbot.engine.image.images import Images
     from podbot.engine.watching import Event
@@ -104,7 +104,7 @@ class Engine:
 
     def warnings(self) -> tuple[EscapeWarning, ...]:
         """Known ways out of its containers that its versions speak of; slow as `about`."""
-        from podbot.engine.escapes import known_escapes
+        from podbot.engine._escapes import known_escapes
 
         return known_escapes(self.about())
 

@@ -16,18 +16,18 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from podbot.changes import drift, lineage
-from podbot.changes.applying import journal, placing, recovery, remembering
-from podbot.changes.applying.backward import Outcome
-from podbot.changes.applying.forward import MovedOnError, carry_out
+from podbot.changes import _lineage, drift
+from podbot.changes._lineage import Noted
+from podbot.changes.applying import _placing, _remembering, journal, recovery
+from podbot.changes.applying._backward import Outcome
+from podbot.changes.applying._forward import MovedOnError, carry_out
+from podbot.changes.applying._planning import Draft, Key, Partial, Request, draft
+from podbot.changes.applying._site import Site
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.moves import Move, Plan
-from podbot.changes.applying.planning import Draft, Key, Partial, Request, draft
-from podbot.changes.applying.site import Site
 from podbot.changes.diffs.hunks import Piece
 from podbot.changes.diffs.text import listed, shown_name
 from podbot.changes.drift import Conflict, ConflictKind
-from podbot.changes.lineage import Noted
 from podbot.changes.model import (
     Change,
     ChangeKind,
@@ -204,7 +204,7 @@ class _Application:
                 part = part or self._of_two_runs(change, folder, len(merged))
             if part is not None:
                 merged[key] = part
-        lineage.note_merges(own, noted)
+        _lineage.note_merges(own, noted)
         return merged
 
     def _merge_of(self, change: Change) -> Merge | None:
@@ -260,8 +260,8 @@ class _Application:
             return  # what was looked at is held, whatever becomes of the layer
         with self._changes.contents.open_new(change) as file:
             try:
-                placing.check_source(file.fileno(), change.new)
-            except placing.SourceChangedError:
+                _placing.check_source(file.fileno(), change.new)
+            except _placing.SourceChangedError:
                 reason = "it was changed in the layer since it was looked at"
                 raise _conflict_error([(change, reason)]) from None
 
@@ -311,7 +311,7 @@ class _Application:
                 result = carry_out(site, source)
                 if result.copied:
                     own.mark(journal.LEFTOVER, result.copied)
-                remembering.applied(own, site, result, planned.linked)
+                _remembering.applied(own, site, result, planned.linked)
                 recovery.note_done(own, result)
             except BaseException as error:
                 own.unmark(journal.DONE)
@@ -322,7 +322,7 @@ class _Application:
                 raise failure from error
             if result.copied:
                 with suppress(OSError):  # it is applied; the next command sweeps what is left
-                    remembering.touched(own, site, result, recovery.sweep(own, site, result))
+                    _remembering.touched(own, site, result, recovery.sweep(own, site, result))
         return Applied(own.id, str(own.folder), planned.changed, skipped)
 
     def _remedy(self) -> str:

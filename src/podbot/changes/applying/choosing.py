@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from os import stat_result
 from typing import Literal
 
-from podbot.changes.applying.moved_on import Clash
+from podbot.changes.applying._moved_on import Clash
+from podbot.changes.applying._parts import Part
 from podbot.changes.applying.moves import Move, Plan
-from podbot.changes.applying.parts import Part
 from podbot.changes.diffs.text import listed, shown_name
 from podbot.changes.model import FOLDER
 from podbot.changes.select import places_named

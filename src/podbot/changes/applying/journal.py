@@ -22,9 +22,9 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from podbot.changes.applying import locks, settling
+from podbot.changes.applying import _locks, _settling
+from podbot.changes.applying._parts import Part, without
 from podbot.changes.applying.moves import Move, Place, Plan
-from podbot.changes.applying.parts import Part, without
 from podbot.changes.late import expression
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, PodbotError
@@ -130,7 +130,7 @@ class Journal:
         step("begin")
         with books():  # nobody is about to take that back, having seen what was before
             os.close(os.open(folder / self.id, _MARK, 0o600))
-            settling.folder(folder)
+            _settling.folder(folder)
 
     def settle(self) -> None:
         """Have nobody think that it may be half done, unless it is. Needs the `books`."""
@@ -150,7 +150,7 @@ class Journal:
         except ChangesError:
             return False
         return any(
-            locks.is_within(one, other) or locks.is_within(other, one)
+            _locks.is_within(one, other) or _locks.is_within(other, one)
             for one in theirs
             if os.path.lexists(one)
             for other in targets
@@ -165,7 +165,7 @@ class Journal:
         stores = {above for place in plan.places for above in Path(place.kept).parents[:2]}
         for folder in {*stores, *self.folder.parents[:3]}:
             with suppress(PermissionError):  # one that is not ours was not made by us either
-                settling.folder(folder)
+                _settling.folder(folder)
         self._write(PLAN, plan.lines())
         self._begin(PLAN)
 
@@ -238,7 +238,7 @@ class Journal:
             os.fsync(file.fileno())
         step(f"rename {name}")
         os.rename(draft, self.folder / name)
-        settling.folder(self.folder)
+        _settling.folder(self.folder)
         step(f"wrote {name}")
 
     def remove(self) -> None:

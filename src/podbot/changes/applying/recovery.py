@@ -14,15 +14,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import zip_longest
 
-from podbot.changes.applying import asides, journal, locks, placing, remembering
-from podbot.changes.applying.backward import Applied, Outcome, take_back
-from podbot.changes.applying.forward import LOOK, Result, open_up
+from podbot.changes.applying import _asides, _locks, _placing, _remembering, journal
+from podbot.changes.applying._backward import Applied, Outcome, take_back
+from podbot.changes.applying._forward import LOOK, Result, open_up
+from podbot.changes.applying._parts import Part, only
+from podbot.changes.applying._remembering import Entry, Touched, now_at
+from podbot.changes.applying._site import Site
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.ledger import Ledger
 from podbot.changes.applying.moves import Move, Plan, as_json, moved_to, of_data
-from podbot.changes.applying.parts import Part, only
-from podbot.changes.applying.remembering import Entry, Touched, now_at
-from podbot.changes.applying.site import Site
 from podbot.changes.diffs.text import listed, shown_name
 from podbot.changes.model import FILE, FOLDER, State
 from podbot.changes.tree import Tree
@@ -95,7 +95,7 @@ def at_work(targets: Collection[str], doing: str, run: str | None) -> Iterator[R
     """
     before = put_right()
     while True:
-        with locks.held(targets, doing, run):
+        with _locks.held(targets, doing, run):
             failed = {id for id, _ in before.failed}
             left = [
                 each
@@ -123,9 +123,9 @@ def _alone(own: Journal, wait: float | None) -> Iterator[bool]:
     """Hold the targets of a journal; one without a plan is its maker's, as long as that lives."""
     targets = _targets(own)
     if targets is None:
-        yield not locks.is_anyone_at_work() and not own.planned
+        yield not _locks.is_anyone_at_work() and not own.planned
         return
-    with locks.held(targets, "healing", own.layer_id, wait) as held:
+    with _locks.held(targets, "healing", own.layer_id, wait) as held:
         yield held
 
 
@@ -173,7 +173,7 @@ def _healed(own: Journal) -> list[str]:
         elif done:
             result = result_of(own)
             _close_again(own, site, result)
-            remembering.touched(own, site, result, sweep(own, site, result))
+            _remembering.touched(own, site, result, sweep(own, site, result))
             return []
         else:
             outcome = roll_back(own, site)
@@ -212,7 +212,7 @@ def roll_back(own: Journal, site: Site) -> Outcome:
     others = _linked(site)
     outcome = take_back(site)
     _settle(site, outcome)
-    remembering.taken_back(own, site, others, {})
+    _remembering.taken_back(own, site, others, {})
     if outcome.left and not outcome.failed:
         own.mark(journal.UNDONE, {"left": outcome.left})
     elif not outcome.failed:
@@ -225,11 +225,11 @@ def undo_on(own: Journal, site: Site, result: Result) -> Outcome:
 
     The site is that of `undoing_part`: of all that is left of the plan, or of a part of that.
     """
-    asides.put_aside(own, site)
+    _asides.put_aside(own, site)
     others = _linked(site)
     outcome = take_back(site, _applied(own, result))
     _settle(site, outcome)
-    remembering.taken_back(own, site, others, result.after)
+    _remembering.taken_back(own, site, others, result.after)
     part = Part.of(own.facts(journal.UNDOING))
     if part is not None:
         if not outcome.failed:
@@ -264,7 +264,7 @@ def _note_taken(own: Journal, site: Site, part: Part) -> None:
         if [note.target, note.path] in strange:
             continue  # what was left is not there, and this is none of ours
         now = now_at(site, note) if note.was is not None else None
-        if now is not None and placing.type_of(now) is FOLDER:
+        if now is not None and _placing.type_of(now) is FOLDER:
             with suppress(OSError):
                 folders[index] = site.tree(note).state(note.path)
     before = Part.of(own.facts(journal.TAKEN))
@@ -309,7 +309,7 @@ def _close_again(own: Journal, site: Site, result: Result) -> None:
             continue
         if now.st_mode & 0o7777 == after.mode | 0o700 != after.mode:
             with suppress(OSError):
-                place = placing.by_handle(site.tree(note).folder(note.path))
+                place = _placing.by_handle(site.tree(note).folder(note.path))
                 journal.step("close a folder")
                 os.chmod(place, after.mode)
     own.unmark(journal.OPENED)
@@ -336,10 +336,10 @@ def sweep(own: Journal, site: Site, result: Result) -> list[Touched]:
         if after is not None and (note.target, note.path) in touched:
             journal.step("sweep a folder")
             with suppress(FileNotFoundError, NotADirectoryError):
-                place = placing.by_handle(site.tree(note).folder(note.path))
+                place = _placing.by_handle(site.tree(note).folder(note.path))
                 have = os.stat(place)
-                placing.set_folder_mode(place, have, after.mode)
-                placing.set_time(place, have, after.mtime_ns)
+                _placing.set_folder_mode(place, have, after.mode)
+                _placing.set_time(place, have, after.mtime_ns)
     site.settle()
     own.unmark(journal.LEFTOVER)
     return others
@@ -349,12 +349,12 @@ def _removed(folder: int, name: str, move: Move) -> Touched | None:
     """Remove an old thing; what became of it if that was only one of its names."""
     was = move.was
     if was is None or was.type is not FILE or was.links == 1:
-        placing.remove(folder, name)
+        _placing.remove(folder, name)
         return None
-    with placing.handle(folder, name) as fd:
+    with _placing.handle(folder, name) as fd:
         facts = os.fstat(fd)
         os.unlink(name, dir_fd=folder)
-        if not placing.is_same(facts, was):
+        if not _placing.is_same(facts, was):
             return None
         left = os.fstat(fd)
     return (move.target, was, State.of(left, None, was.xattrs)) if left.st_nlink else None

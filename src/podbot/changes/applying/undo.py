@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from podbot.changes.applying import asides, journal, ledger, recovery
+from podbot.changes.applying import _asides, journal, ledger, recovery
+from podbot.changes.applying._moved_on import Check, LayerFiles
+from podbot.changes.applying._parts import half_done
+from podbot.changes.applying._parts import only as only_part
 from podbot.changes.applying.applied import Application, applications
 from podbot.changes.applying.choosing import Choice, OnConflict, choose
 from podbot.changes.applying.journal import Journal
-from podbot.changes.applying.moved_on import Check, LayerFiles
 from podbot.changes.applying.moves import Folder, Plan, as_json
-from podbot.changes.applying.parts import half_done
-from podbot.changes.applying.parts import only as only_part
 from podbot.changes.applying.recovery import Recovered
 from podbot.changes.diffs.text import listed
 from podbot.errors import ChangesError, Kind
@@ -77,9 +77,9 @@ def undo(
             kept = tuple(
                 (
                     plan.where(Folder(one.target, one.path, None, None)),
-                    str(asides.place_of(site, one)),
+                    str(_asides.place_of(site, one)),
                 )
-                for one in asides.noted(own)
+                for one in _asides.noted(own)
             )
             try:
                 outcome = recovery.undo_on(own, site, recovery.result_of(own))
@@ -148,9 +148,9 @@ def _begin(own: Journal, plan: Plan, only: Sequence[str], on_conflict: OnConflic
             with recovery.opened(only_part(plan, choice.part)) as part:
                 Check(part, result, opened, LayerFiles(own, part)).refuse_if_no_room()
                 part.refuse_if_not_ours("run as its owner, or make it writable for you")
-        first = asides.free_number(place.kept for place in plan.places)
+        first = _asides.free_number(place.kept for place in plan.places)
         facts["aside"] = [
-            asides.aside(target, path, stat, number)
+            _asides.aside(target, path, stat, number)
             for number, (target, path, stat) in enumerate(choice.aside, first)
         ]
         own.mark(journal.UNDOING, facts)

@@ -20,9 +20,10 @@ from itertools import islice
 from typing import BinaryIO
 
 from podbot.changes import drift
-from podbot.changes.archive.fields import NAME
-from podbot.changes.archive.loading import load, read_olds
-from podbot.changes.archive.manifest import (
+from podbot.changes._hidden import Hidden
+from podbot.changes.archive._fields import NAME
+from podbot.changes.archive._loading import load, read_olds
+from podbot.changes.archive._manifest import (
     ALONG,
     FOLDER,
     TIME,
@@ -32,8 +33,8 @@ from podbot.changes.archive.manifest import (
     NewFacts,
     written,
 )
-from podbot.changes.archive.members import Step, in_order, planned
-from podbot.changes.archive.tar import (
+from podbot.changes.archive._members import Step, in_order, planned
+from podbot.changes.archive._tar import (
     CHUNK,
     MAX_SEGMENTS,
     OPAQUE,
@@ -46,7 +47,6 @@ from podbot.changes.archive.tar import (
     shown,
 )
 from podbot.changes.drift import ConflictKind
-from podbot.changes.hidden import Hidden
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
 from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 
-from podbot.changes.diffs import headers, hunks, sides, states
-from podbot.changes.diffs.headers import Names, Spelling
+from podbot.changes.diffs import _headers, hunks, sides, states
+from podbot.changes.diffs._headers import Names, Spelling
 from podbot.changes.diffs.hunks import Hunk
 from podbot.changes.diffs.sides import Side
 from podbot.changes.diffs.text import shown_lines, shown_name
@@ -47,7 +47,7 @@ class FileDiff:
     @property
     def headers(self) -> tuple[str, ...]:
         """What git writes above the hunks, without the index; odd names are quoted."""
-        return tuple(self._headers(headers.quoted))
+        return tuple(self._headers(_headers.quoted))
 
     @property
     def added(self) -> int:
@@ -60,23 +60,23 @@ class FileDiff:
         return sum(hunk.removed for hunk in self.hunks)
 
     def _headers(self, spell: Spelling) -> list[str]:
-        lines = headers.extended(self.change, self.names, self.similarity, spell)
+        lines = _headers.extended(self.change, self.names, self.similarity, spell)
         if self.hunks:
-            lines += headers.sides(self.change, self.names, spell)
+            lines += _headers.sides(self.change, self.names, spell)
         return lines
 
 
 def diff(changes: ChangeSet, change: Change) -> FileDiff:
     """Look at one change. Files that cannot be read, are binary or large get a note instead."""
     if change.kind is ChangeKind.MODE:
-        return FileDiff(change, headers.names(changes, change), note=_note(change, None, None))
+        return FileDiff(change, _headers.names(changes, change), note=_note(change, None, None))
     old, new = sides.old_side(changes, change), sides.new_side(changes, change)
     return compared(changes, change, old, new)
 
 
 def compared(changes: ChangeSet, change: Change, old: Side, new: Side) -> FileDiff:
     """The same for two sides that have been read."""
-    called = headers.names(changes, change)
+    called = _headers.names(changes, change)
     found: tuple[Hunk, ...] = ()
     if old.data is not None and new.data is not None:
         found = hunks.hunks(old.data, new.data)

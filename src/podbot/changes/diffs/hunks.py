@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from podbot.changes.diffs import lines
+from podbot.changes.diffs import _lines
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 
@@ -110,27 +110,27 @@ class Edited(NamedTuple):
 
     old: list[bytes]
     new: list[bytes]
-    edits: list[lines.Edit]
+    edits: list[_lines.Edit]
 
 
 def edited(old: bytes, new: bytes) -> Edited:
     """The same edits as `hunks` shows, by the lines of the whole texts."""
     pair = split(old), split(new)
     if old == new or not old or not new:
-        whole = lines.Edit(0, len(pair[0]), 0, len(pair[1]))
+        whole = _lines.Edit(0, len(pair[0]), 0, len(pair[1]))
         return Edited(*pair, [] if old == new else [whole])
     part, before = _compared(old, new)
-    return Edited(*pair, [lines.Edit(*(at + before for at in edit)) for edit in part.edits])
+    return Edited(*pair, [_lines.Edit(*(at + before for at in edit)) for edit in part.edits])
 
 
 def _compared(old: bytes, new: bytes) -> tuple[Edited, int]:
     """The part in which two texts differ, and how many lines stand above it in both."""
     start, old_end, new_end = _differing_part(old, new)
     old_lines, new_lines = split(old, start, old_end), split(new, start, new_end)
-    found = lines.edits(old_lines, new_lines)
+    found = _lines.edits(old_lines, new_lines)
     # Not into lines that are to be context, unless that is where the file begins or ends.
     margin = 0 if start == 0 and old_end == len(old) else CONTEXT
-    found = lines.slid(found, old_lines, new_lines, margin)
+    found = _lines.slid(found, old_lines, new_lines, margin)
     return Edited(old_lines, new_lines, found), old.count(b"\n", 0, start)
 
 
@@ -230,7 +230,7 @@ def _whole(old: bytes, new: bytes) -> Hunk:
 
 
 def _hunk(
-    found: list[lines.Edit], old_lines: list[bytes], new_lines: list[bytes], before: int
+    found: list[_lines.Edit], old_lines: list[bytes], new_lines: list[bytes], before: int
 ) -> Hunk:
     at = max(0, found[0].old_from - CONTEXT)
     end = min(len(old_lines), found[-1].old_to + CONTEXT)
@@ -278,7 +278,7 @@ def _differing_part(old: bytes, new: bytes) -> tuple[int, int, int]:
     # The tail may begin inside a line, which then belongs to what differs.
     line_end = old.find(b"\n", len(old) - tail) + 1 if tail else 0
     tail = len(old) - line_end if line_end else 0
-    spare = CONTEXT + lines.MAX_SLIDE
+    spare = CONTEXT + _lines.MAX_SLIDE
     for _ in range(spare):
         if not start:
             break

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from podbot.changes import undecided
-from podbot.changes.diffs import headers, states
+from podbot.changes.diffs import _headers, states
 from podbot.changes.diffs.text import shown_name
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.tree import Tree
@@ -45,7 +45,7 @@ def not_in_patch(changes: ChangeSet) -> list[str]:
         else:
             verb = "is removed" if change.new is None else "is made or changed"
             what = [f"a {states.WORDS[change.type]} {verb}"]
-        name = shown_name(headers.names(changes, change).new) or "."
+        name = shown_name(_headers.names(changes, change).new) or "."
         lost += [f"{name}: {each}" for each in what]
     for target in changes.targets:
         for folder in _emptied(changes, target):
@@ -68,7 +68,7 @@ def _is_too_long(change: Change) -> bool:
     return (
         change.old is not None
         and change.old.type is FileType.FOLDER
-        and headers.git_mode(change.new) is not None
+        and _headers.git_mode(change.new) is not None
         and len(os.fsencode(change.path.rpartition("/")[2])) > LONGEST_NAME
     )
 
@@ -102,7 +102,7 @@ def _in_place_of_stuck_folders(changes: Sequence[Change]) -> dict[Change, str]:
         for change in changes
         if change.old is not None
         and change.old.type is FileType.FOLDER
-        and headers.git_mode(change.new) is not None
+        and _headers.git_mode(change.new) is not None
     }
     if not replaced:
         return {}
@@ -128,7 +128,7 @@ def _in_place_of_stuck_folders(changes: Sequence[Change]) -> dict[Change, str]:
 def _carried(changes: Iterable[Change], old: bool) -> Iterator[Place]:
     """Files and links of one side that git writes or removes."""
     for change in changes:
-        if headers.is_carried(change, old):
+        if _headers.is_carried(change, old):
             yield change.target, change.paths[0] if old else change.path
 
 
@@ -143,7 +143,7 @@ def _folders_above(places: Iterable[Place]) -> set[Place]:
 
 
 def _refusal(change: Change) -> str | None:
-    return headers.refusal(change, old=False) or headers.refusal(change, old=True)
+    return _headers.refusal(change, old=False) or _headers.refusal(change, old=True)
 
 
 def _lost_of_folder(change: Change, has_files: bool) -> list[str]:

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from typing import BinaryIO
 
 from podbot.changes import undecided
-from podbot.changes.diffs import binary, headers, sides
+from podbot.changes.diffs import _binary, _headers, sides
+from podbot.changes.diffs._headers import quoted_for_git
 from podbot.changes.diffs.diff import FileDiff, compared
-from podbot.changes.diffs.headers import quoted_for_git
 from podbot.changes.diffs.omissions import blocked, not_in_patch
 from podbot.changes.diffs.sides import Side
 from podbot.changes.diffs.text import shown_name
@@ -54,8 +54,8 @@ def _parts(change: Change, is_blocked: bool) -> list[Change]:
     source = change.path
     if change.kind is ChangeKind.RENAMED and change.source is not None:
         source = change.source
-    keep_old = headers.is_carried(change, old=True)
-    keep_new = headers.is_carried(change, old=False) and not is_blocked
+    keep_old = _headers.is_carried(change, old=True)
+    keep_new = _headers.is_carried(change, old=False) and not is_blocked
     if keep_old and keep_new and change.old and change.new and change.old.type is change.new.type:
         return [change]
     gone = replace(change, kind=ChangeKind.DELETED, path=source, new=None, source=None)
@@ -65,11 +65,11 @@ def _parts(change: Change, is_blocked: bool) -> list[Change]:
 
 def _entry(changes: ChangeSet, change: Change) -> Iterator[bytes]:
     """One file of the patch."""
-    same_mode = headers.git_mode(change.old) == headers.git_mode(change.new)
+    same_mode = _headers.git_mode(change.old) == _headers.git_mode(change.new)
     if change.kind is ChangeKind.MODE:
         if not same_mode:
-            called = headers.names(changes, change)
-            yield _lines(headers.extended(change, called, None, quoted_for_git))
+            called = _headers.names(changes, change)
+            yield _lines(_headers.extended(change, called, None, quoted_for_git))
         return
     old, new = sides.old_side(changes, change), sides.new_side(changes, change)
     for side in (old, new):
@@ -81,39 +81,39 @@ def _entry(changes: ChangeSet, change: Change) -> Iterator[bytes]:
             )
     found = compared(changes, change, old, new)
     if old.data is None or new.data is None:
-        yield from _binary(changes, found, (old, new))
+        yield from _in_binary(changes, found, (old, new))
     elif found.hunks or not same_mode or found.similarity is not None:
         yield _text(found, old.data, new.data)
 
 
 def _text(found: FileDiff, old: bytes, new: bytes) -> bytes:
-    lines = headers.extended(found.change, found.names, found.similarity, quoted_for_git)
+    lines = _headers.extended(found.change, found.names, found.similarity, quoted_for_git)
     if found.hunks or found.similarity is None:
-        lines.append(_index(found.change, binary.blob_id(old), binary.blob_id(new)))
+        lines.append(_index(found.change, _binary.blob_id(old), _binary.blob_id(new)))
     if not found.hunks:
         return _lines(lines)
-    parts = [_lines(lines + headers.sides(found.change, found.names, quoted_for_git))]
+    parts = [_lines(lines + _headers.sides(found.change, found.names, quoted_for_git))]
     for hunk in found.hunks:
         parts += [hunk.header.encode("ascii"), b"\n", b"\n".join(hunk.lines), b"\n"]
     return b"".join(parts)
 
 
-def _binary(changes: ChangeSet, found: FileDiff, pair: tuple[Side, Side]) -> Iterator[bytes]:
+def _in_binary(changes: ChangeSet, found: FileDiff, pair: tuple[Side, Side]) -> Iterator[bytes]:
     """A file in two literals: the new contents, and the old ones for the way back."""
     change = found.change
-    lines = headers.extended(change, found.names, found.similarity, quoted_for_git)
+    lines = _headers.extended(change, found.names, found.similarity, quoted_for_git)
     with ExitStack() as held:
         old = held.enter_context(_contents(changes, change, pair[0], old=True))
         new = held.enter_context(_contents(changes, change, pair[1], old=False))
-        old_id, old_size = binary.file_id(old)
-        new_id, new_size = binary.file_id(new)
+        old_id, old_size = _binary.file_id(old)
+        new_id, new_size = _binary.file_id(new)
         if old_id == new_id:
             if len(lines) > 1:  # only its name or mode is another
                 yield _lines(lines)
             return
         yield _lines([*lines, _index(change, old_id, new_id), "GIT binary patch"])
-        yield from binary.literal(new, new_id, new_size)
-        yield from binary.literal(old, old_id, old_size)
+        yield from _binary.literal(new, new_id, new_size)
+        yield from _binary.literal(old, old_id, old_size)
 
 
 def _contents(changes: ChangeSet, change: Change, side: Side, old: bool) -> BinaryIO:
@@ -129,9 +129,9 @@ def _contents(changes: ChangeSet, change: Change, side: Side, old: bool) -> Bina
 
 
 def _index(change: Change, old: str, new: str) -> str:
-    before, after = headers.git_mode(change.old), headers.git_mode(change.new)
-    old = old if before else binary.NO_BLOB
-    new = new if after else binary.NO_BLOB
+    before, after = _headers.git_mode(change.old), _headers.git_mode(change.new)
+    old = old if before else _binary.NO_BLOB
+    new = new if after else _binary.NO_BLOB
     return f"index {old}..{new}" + (f" {after}" if before == after else "")
 
 

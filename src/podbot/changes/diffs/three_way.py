@@ -13,8 +13,8 @@ from enum import StrEnum
 from itertools import chain
 
 from podbot.changes.diffs import hunks
+from podbot.changes.diffs._lines import Edit
 from podbot.changes.diffs.hunks import Edited
-from podbot.changes.diffs.lines import Edit
 from podbot.frozen import dataclass
 
 MAX_BYTES = 8 * 1024 * 1024

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
-from podbot.changes.risk.contents import (
+from podbot.changes.risk._contents import (
     install_scripts_changed,
     is_among_settings_of_home,
     is_folder_of_tools,
@@ -25,9 +25,9 @@ from podbot.changes.risk.contents import (
     names_command,
     scripts_changed,
 )
-from podbot.changes.risk.git import Finding, Repositories, inside, is_stored
-from podbot.changes.risk.host import Host
-from podbot.changes.risk.ordinary import INSTALLED, TOOLS, Ordinary, is_about
+from podbot.changes.risk._git import Finding, Repositories, inside, is_stored
+from podbot.changes.risk._host import Host
+from podbot.changes.risk._ordinary import INSTALLED, TOOLS, Ordinary, is_about
 from podbot.changes.risk.paths import fitting, leading, parts_of
 from podbot.changes.risk.rules import COMMAND_FOLDER, LEADS_OUT, LISTED_CHECKS, Level, Rule
 from podbot.frozen import dataclass

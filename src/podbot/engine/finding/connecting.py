@@ -188,7 +188,7 @@ def connect_with_runtime(runtime: str) -> Engine:
 
 
 def _own(podman: str, environment: Mapping[str, str], options: tuple[str, ...] = ()) -> Engine:
-    from podbot.engine.finding.service import ServiceDialer
+    from podbot.engine.finding._service import ServiceDialer
 
     dialer = ServiceDialer(podman, environment, options)
     path = dialer.service.path

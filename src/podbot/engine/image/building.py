@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from podbot.engine.image import debian, recipes, scratch
+from podbot.engine.image import _debian, _scratch, recipes
 from podbot.engine.image.images import DEFAULT_IMAGE, BuildOrder, ImageInfo, Progress
 from podbot.engine.image.recipes import Recipe
 from podbot.errors import ConfigError, ContainerError, Kind
@@ -143,7 +143,7 @@ def _build_from_files(engine: Engine, request: ImageRequest, say: Say) -> None:
             field="from",
         )
     say("gathering Python, git and the usual commands of this machine")
-    root = scratch.root()
+    root = _scratch.root()
     say(f"importing {len(root) >> 20} MiB")
     changes = [
         "ENV LANG=C.UTF-8",
@@ -217,11 +217,11 @@ def _surroundings() -> dict[str, str]:
 
 def _bootstrapped(engine: Engine, request: ImageRequest, say: Say) -> str:
     """The base with all packages in it; made if it is not here."""
-    root = debian.DebianRoot(request.recipe.packages, mirror=request.mirror)
+    root = _debian.DebianRoot(request.recipe.packages, mirror=request.mirror)
     name = f"{BASE_NAME}:{root.key}"
     if not request.fresh and engine.images.exists(name):
         return name
-    pieces = debian.bootstrap(root, say)  # fails at once if it has nothing to work with
+    pieces = _debian.bootstrap(root, say)  # fails at once if it has nothing to work with
     try:
         say(f"bootstrapping Debian {root.suite} from packages, about a minute")
         # The first piece comes when all is installed: what fails before fails without the engine.

@@ -16,7 +16,7 @@ from podbot.engine.http import replies
 from podbot.engine.http.client import Call, Purpose
 from podbot.engine.http.exchange import Body, quoted
 from podbot.engine.http.replies import Fields
-from podbot.engine.image import credentials
+from podbot.engine.image import _credentials
 from podbot.engine.specs import check_words, missing
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass, field
@@ -121,7 +121,7 @@ class Images:
         )
         query = {"fromImage": name, "tag": tag}
         path = self._engine.common("/images/create")
-        headers = credentials.headers(self._engine, image.strip(), os.environ)
+        headers = _credentials.headers(self._engine, image.strip(), os.environ)
         return self._steps(Call("POST", path, purpose, query, headers, seconds=QUIET_SECONDS))
 
     def import_tar(self, tree: Body, image: str, changes: Sequence[str] = ()) -> str:

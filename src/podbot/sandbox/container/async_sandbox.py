@@ -12,7 +12,7 @@ from podbot.errors import ContainerError, GuestLostError
 from podbot.sandbox.async_channel import AsyncAdapter, AsyncSocketChannel
 from podbot.sandbox.async_sandbox import AsyncSandbox, finish
 from podbot.sandbox.channel import closed_error
-from podbot.sandbox.container import idling, report
+from podbot.sandbox.container import _idling, _report
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.sandbox import ContainerInfo, cannot_freeze, resumed
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
@@ -41,7 +41,7 @@ class AsyncContainerSandbox(AsyncSandbox):
         self._gate = asyncio.Lock()  # held by whoever starts, stops or freezes it
         self._ready = self._begun = False
         self._waking: asyncio.Task[object] | None = None
-        self._use = idling.Use()
+        self._use = _idling.Use()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: set[asyncio.Task[None]] = set()
         self.workdir = WORKDIR
@@ -63,7 +63,7 @@ class AsyncContainerSandbox(AsyncSandbox):
             self._loop = asyncio.get_running_loop()
             self._finalizer = weakref.finalize(self, self._stay.end)
             if self._settings.idle is not None:
-                idling.mind(self, self._settings.idle)
+                _idling.mind(self, self._settings.idle)
             if self._settings.lazy:
                 return self
         try:
@@ -139,7 +139,7 @@ class AsyncContainerSandbox(AsyncSandbox):
         await finish(asyncio.to_thread(self._stay.fill, target), None)
         if self._stay.made is not None:
             self.layer = self._stay.made.contents.layer
-            self.guarantees = report.guarantees(self._stay.made)
+            self.guarantees = _report.guarantees(self._stay.made)
 
     @property
     def last_used(self) -> float:

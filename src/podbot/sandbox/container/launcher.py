@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from podbot.sandbox.container.session import Stay
+from podbot.sandbox.container._session import Stay
 from podbot.sandbox.container.settings import ContainerOptions, Settings, Target
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits

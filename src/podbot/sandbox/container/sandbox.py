@@ -15,10 +15,10 @@ from typing import Self, TypeVar, Unpack
 from podbot.errors import ContainerError, GuestLostError, Kind, SandboxError
 from podbot.frozen import dataclass
 from podbot.sandbox.channel import closed_error
-from podbot.sandbox.container import idling, report
+from podbot.sandbox.container import _idling, _report
+from podbot.sandbox.container._running import Running
+from podbot.sandbox.container._session import Stay
 from podbot.sandbox.container.launcher import ContainerLauncher
-from podbot.sandbox.container.running import Running
-from podbot.sandbox.container.session import Stay
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
 from podbot.sandbox.ops import Op
 from podbot.sandbox.pipes import OutputPipes
@@ -61,7 +61,7 @@ class ContainerSandbox(Sandbox):
         self._gate = threading.RLock()  # held by whoever starts, stops or freezes it
         self._ready = False
         self._waking: int | None = None
-        self._use = idling.Use()
+        self._use = _idling.Use()
         self.backend, self.limits, self.policy = launcher.name, launcher.limits, launcher.policy
         self.workdir = WORKDIR
         self.guarantees, self.notes = (), ()
@@ -77,7 +77,7 @@ class ContainerSandbox(Sandbox):
                 self.close()
                 raise
         if self._settings.idle is not None:
-            idling.mind(self, self._settings.idle)
+            _idling.mind(self, self._settings.idle)
 
     # The container
 
@@ -150,7 +150,7 @@ class ContainerSandbox(Sandbox):
         self._stay.fill(target)
         if self._stay.made is not None:
             self.layer = self._stay.made.contents.layer
-            self.guarantees = report.guarantees(self._stay.made)
+            self.guarantees = _report.guarantees(self._stay.made)
 
     def cancel(self, thread: int) -> bool:
         """End what another thread waits for; see `Sandbox.cancel`."""

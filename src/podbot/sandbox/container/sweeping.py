@@ -11,8 +11,8 @@ from podbot.engine import Engine
 from podbot.engine.owned import owned, owner_state
 from podbot.errors import ContainerError
 from podbot.frozen import dataclass
-from podbot.sandbox.container import kit, place
-from podbot.sandbox.container.running import remove
+from podbot.sandbox.container import _kit, place
+from podbot.sandbox.container._running import remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
     containers, failed = ([], []) if engine is None else _containers(engine, dry_run)
     folders = place.sweep(dry_run)
     if not dry_run and not place.any_left():
-        kit.drop_old()
+        _kit.drop_old()
     return Swept(tuple(containers), tuple(folders), tuple(failed))
 
 

@@ -42,7 +42,7 @@ def take() -> tuple[int, int] | None:
 def start() -> tuple[int, int]:
     """Start one; gives its pid and the line to it."""
     ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)
-    command = interpreter.command("podbot.sandbox.overlay.zygote", str(LINE), str(os.getpid()))
+    command = interpreter.command("podbot.sandbox.overlay._zygote", str(LINE), str(os.getpid()))
     try:
         # Not subprocess: importing it takes longer than all of this.
         pid = os.posix_spawn(

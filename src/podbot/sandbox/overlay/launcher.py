@@ -25,7 +25,7 @@ from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import cgroups, git_data, hiding, owner, report
+from podbot.sandbox.overlay import _git_data, _hiding, _report, cgroups, owner
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.overlay.shared import PRIVATE
 from podbot.sandbox.policy import Policy
@@ -33,7 +33,7 @@ from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from podbot.sandbox.layers.disk_watcher import DiskWatcher
-    from podbot.sandbox.overlay.plan import Bind, Overlay, Plan
+    from podbot.sandbox.overlay._plan import Bind, Overlay, Plan
 
 UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
 READY_SECONDS = 60.0
@@ -191,8 +191,8 @@ class OverlayLauncher(Launcher):
             number = zygote.start(order, theirs, lock)
             theirs.close()
             # Said while the child works; then wait for it.
-            guarantees = report.guarantees(self.policy, self.limits, group, reason)
-            notes = report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
+            guarantees = _report.guarantees(self.policy, self.limits, group, reason)
+            notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             notes = (*view.healed, *notes)
             await_ready(ours)
         except BaseException:
@@ -219,7 +219,7 @@ class OverlayLauncher(Launcher):
 
     def _group(self) -> Group:
         limits = self.limits
-        pids = None if limits.pids is None or report.pids_by(limits.pids) else limits.pids
+        pids = None if limits.pids is None or _report.pids_by(limits.pids) else limits.pids
         return cgroups.create(limits.cpu, limits.memory, pids)
 
     def _plan(self, view: _View, layer: Layer, group: Group, below: _Below | None) -> Plan:
@@ -246,9 +246,9 @@ class OverlayLauncher(Launcher):
         for path in mounts.sockets():
             # Sockets are not reachable through an overlay, nor below a private folder.
             if not view.is_covered(path) and os.path.lexists(path):
-                covers[path] = hiding.empty_file()
+                covers[path] = _hiding.empty_file()
         if not view.is_covered(str(layer.path.parent)):
-            covers[str(layer.path.parent)] = hiding.empty_folder()
+            covers[str(layer.path.parent)] = _hiding.empty_folder()
         for path, cover in covers.items():
             binds.append({"source": cover, "at": path, "writable": False})
         for path in _own_programs(self.policy):
@@ -256,8 +256,8 @@ class OverlayLauncher(Launcher):
             if any(is_below(path, folder) for folder in PRIVATE) and not view.is_reviewed(path):
                 binds.append({"source": path, "at": path, "writable": False})
         for target in view.targets:
-            place = git_data.outside(target, view.targets)
-            repository = git_data.repository(place, target) if place else None
+            place = _git_data.outside(target, view.targets)
+            repository = _git_data.repository(place, target) if place else None
             if repository is not None:
                 binds.append({"source": repository, "at": repository, "writable": False})
         private = [path for path in PRIVATE if os.path.isdir(path)]
@@ -269,8 +269,8 @@ class OverlayLauncher(Launcher):
             "overlays": overlays,
             "binds": binds,
             "writable": list(dict.fromkeys(writable)),
-            "rlimits": report.rlimits(self.limits, group),
-            "pid_max": pids if pids and report.pids_by(pids) == "pid_max" else None,
+            "rlimits": _report.rlimits(self.limits, group),
+            "pid_max": pids if pids and _report.pids_by(pids) == "pid_max" else None,
             "config": {
                 "workdir": view.targets[0],
                 "root": view.targets[0] if self.confined else "/",
@@ -319,7 +319,7 @@ class _View:
     hidden: tuple[str, ...]
     home: str | None
     home_layer: str | None
-    hiding: hiding.Hiding
+    hiding: _hiding.Hiding
     healed: tuple[str, ...] = ()
 
     @classmethod
@@ -345,7 +345,7 @@ class _View:
                     remedy=f"add {path!r} to Policy.readable if the work needs it",
                 )
         overlaid = (*targets, *((home_layer,) if home_layer else ()))
-        found = hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
+        found = _hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
         for parent in found.parents:
             _refuse_layers_below(parent, f"{parent}, which is overlaid to hide paths in it", parent)
         writable = tuple(_existing(path) for path in policy.writable)

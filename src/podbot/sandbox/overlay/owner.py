@@ -22,7 +22,7 @@ from podbot.frozen import dataclass
 from podbot.sandbox.overlay import ahead
 
 if TYPE_CHECKING:
-    from podbot.sandbox.overlay.plan import Plan
+    from podbot.sandbox.overlay._plan import Plan
 
 END_SECONDS = 10.0
 
