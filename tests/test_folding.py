@@ -13,9 +13,9 @@ from cli_runs import Terminal, ran, workplace
 
 from podbot.changes import records
 from podbot.changes._ignored import Ignored
-from podbot.cli import care, look, main, overview
-from podbot.cli.look import Look
+from podbot.cli import care, main, overview, wording
 from podbot.cli.review import finish
+from podbot.cli.wording import Display
 
 Captured = pytest.CaptureFixture[str]
 
@@ -249,10 +249,10 @@ def test_many_things_that_run_fit_on_the_screen_with_the_menu(
 
     entry = records.find(id)
     found = overview.overview_of(entry, overview.changes_of(entry))
-    lines = care.by_itself(found, Look(width=80), most=overview.MOST_LISTED)
+    lines = care.by_itself(found, Display(width=80), most=overview.MOST_LISTED)
 
     assert len(lines) <= 21
-    assert all(look.cells(line) <= 80 for line in lines)
+    assert all(wording.cells(line) <= 80 for line in lines)
     assert lines[1].startswith("  … and ")
     assert sum(".envrc" in line for line in lines) < 50
 

@@ -10,7 +10,7 @@ import pytest
 from cli_runs import ran, workplace
 
 from podbot.changes import records
-from podbot.cli import look, main, overview
+from podbot.cli import main, overview, wording
 
 Captured = pytest.CaptureFixture[str]
 HOOK = "mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit"
@@ -171,11 +171,11 @@ def test_a_mistyped_path_is_told_with_the_nearest_one(project: Path, capsys: Cap
 def test_a_command_to_type_stays_on_one_row_if_it_fits(width: int) -> None:
     commands = ["podbot changes pick d32572", "podbot changes undo 'b c' a"]
     line = f"  remedy: decide on each of them: {commands[0]}; or else, `{commands[1]}` (or not)"
-    rows = look.wrapped(line, width)
-    assert all(look.cells(row) <= width for row in rows)
+    rows = wording.wrapped(line, width)
+    assert all(wording.cells(row) <= width for row in rows)
     assert all(any(command in row for row in rows) for command in commands)
     long = "see: podbot changes apply d32572 --allow-flagged " + "a/very/long/path" * 8
-    assert all(look.cells(row) <= width for row in look.wrapped(long, width))
+    assert all(wording.cells(row) <= width for row in wording.wrapped(long, width))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
@@ -183,18 +183,18 @@ def test_a_link_shows_all_of_where_it_leads(width: int, project: Path) -> None:
     to = "/srv/" + "/".join(f"folder{number}" for number in range(12))
     entry = records.find(ran(project, f"ln -s {to} link"))
     found = overview.overview_of(entry, overview.changes_of(entry))
-    rows = [*overview.change_lines(found, look.Look(width=width))]
-    assert all(look.cells(row) <= width for row in rows)
+    rows = [*overview.change_lines(found, wording.Display(width=width))]
+    assert all(wording.cells(row) <= width for row in rows)
     assert f"link→{to}" in "".join(row.strip() for row in rows).replace(" ", "")
 
 
 def test_a_name_that_is_to_be_typed_is_the_last_to_be_cut() -> None:
     columns = (
-        look.Column("RUN", gives_way=True, is_typed=True),
-        look.Column("TARGET", gives_way=True, keeps_end=True),
-        look.Column("COMMAND", gives_way=True),
+        wording.Column("RUN", gives_way=True, is_typed=True),
+        wording.Column("TARGET", gives_way=True, keeps_end=True),
+        wording.Column("COMMAND", gives_way=True),
     )
     row = ("a-long-name-of-a-run", "/home/someone/project", "make something of it all")
-    shown = look.table(columns, [row], look.Look(width=50))[1]
+    shown = wording.table(columns, [row], wording.Display(width=50))[1]
     assert shown.startswith("a-long-name-of-a-run  ")
-    assert look.cells(shown) <= 50
+    assert wording.cells(shown) <= 50

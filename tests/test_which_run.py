@@ -13,7 +13,7 @@ import pytest
 from cli_runs import PODBOT, Terminal, ran, short, workplace
 
 from podbot.changes import records
-from podbot.cli import look, main
+from podbot.cli import main, wording
 from podbot.sandbox import OverlaySandbox, layers
 
 Captured = pytest.CaptureFixture[str]
@@ -203,7 +203,7 @@ def test_no_line_is_broken_by_the_terminal(project: Path, columns: int) -> None:
         terminal = Terminal([*PODBOT, "changes", *words], env)
         assert terminal.end() == code
         lines = terminal.shown.decode().rpartition("\r\x1b[K")[2].replace("\r", "").split("\n")
-        assert max(map(look.cells, lines)) <= columns, lines
+        assert max(map(wording.cells, lines)) <= columns, lines
 
 
 def test_the_menu_fits_and_explains_itself(project: Path) -> None:
@@ -223,12 +223,12 @@ def test_the_menu_fits_and_explains_itself(project: Path) -> None:
 
 def test_rows_that_are_broken_keep_their_words_and_colours() -> None:
     line = "\x1b[31m  " + "word " * 20 + "日本語" * 10 + "\x1b[0m"
-    rows = look.wrapped(line, 30)
+    rows = wording.wrapped(line, 30)
     plain = [row.replace("\x1b[31m", "").replace("\x1b[0m", "") for row in rows]
-    assert max(map(look.cells, plain)) <= 30
+    assert max(map(wording.cells, plain)) <= 30
     assert "".join("".join(plain).split()) == "word" * 20 + "日本語" * 10
     assert all(row.count("\x1b[31m") == row.count("\x1b[0m") == 1 for row in rows)
-    assert look.wrapped(line, None) == [line]
+    assert wording.wrapped(line, None) == [line]
 
 
 def test_the_current_folder_may_be_gone(

@@ -519,7 +519,7 @@ def test_what_changes_after_the_look_at_conflicts_is_seen_when_planning(
     (target / "edited").write_text("later\n")
     (target / "elsewhere").rmdir()
     before = contents(target)
-    monkeypatch.setattr(drift, "look", lambda _: drift.Look((), {}))
+    monkeypatch.setattr(drift, "examine", lambda _: drift.Examined((), {}))
 
     try:
         applied = apply(changes, on_conflict=on_conflict)
@@ -545,14 +545,14 @@ def test_what_changes_right_after_the_look_is_never_lost(
     (target / "edited").write_text("one\n")
     (target / "gone").write_text("one\n")
     changes, _ = worked_on(target, "echo two > edited; echo two > new; rm gone")
-    look_at = drift.look
+    look_at = drift.examine
 
-    def look_and_edit(of: ChangeSet) -> drift.Look:
+    def look_and_edit(of: ChangeSet) -> drift.Examined:
         found = look_at(of)
         (target / name).write_text("mine\n")
         return found
 
-    monkeypatch.setattr(drift, "look", look_and_edit)
+    monkeypatch.setattr(drift, "examine", look_and_edit)
     try:
         applied = apply(changes, on_conflict=on_conflict)
     except ChangesError as error:

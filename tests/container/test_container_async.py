@@ -247,7 +247,7 @@ def test_an_engine_elsewhere_is_sent_the_target(own_layers: Path, target: Path) 
 def test_a_pause_needs_a_container(engine: SmallEngine) -> None:
     async def work() -> None:
         sandbox = await unopened(engine)
-        sandbox._stay.stop()
+        sandbox._session.stop()
         with pytest.raises(SandboxError):
             await sandbox.pause()
         await sandbox.close()

@@ -16,7 +16,7 @@ import podbot.sandbox
 from podbot.errors import ContainerError, GuestLostError, Kind, LaunchError, SandboxError
 from podbot.sandbox import ContainerSandbox, Limits, Policy
 from podbot.sandbox.container import _overlays, place
-from podbot.sandbox.container._session import Stay
+from podbot.sandbox.container._session import ContainerSession
 
 
 def opened(engine: SmallEngine, **options: object) -> ContainerSandbox:
@@ -549,11 +549,11 @@ def test_at_exit_nothing_is_left(own_layers: Path) -> None:
 def test_a_stay_that_is_over_starts_nothing(engine: SmallEngine) -> None:
     sandbox = opened(engine)
     sandbox.close()
-    stay: Stay = sandbox._stay
+    session: ContainerSession = sandbox._session
     with pytest.raises(LaunchError) as caught:
-        stay.start()
+        session.start()
     assert caught.value.kind is Kind.CLOSED
-    assert "of this sandbox" in str(stay.reason())
+    assert "of this sandbox" in str(session.reason())
 
 
 def test_a_failed_first_request_closes_it(

@@ -19,7 +19,7 @@ from podbot.sandbox.container import _plan, _report
 from podbot.sandbox.container._identity import EngineKind, choose_root
 from podbot.sandbox.container._plan import Draft
 from podbot.sandbox.container._report import Made
-from podbot.sandbox.container._session import Stay
+from podbot.sandbox.container._session import ContainerSession
 from podbot.sandbox.container._workspace import Contents
 from podbot.sandbox.container.settings import Settings
 
@@ -84,9 +84,9 @@ def test_nothing_but_true_asks_for_it(value: object) -> None:
 
 
 def test_one_that_runs_is_given_no_folder_either(tmp_path: Path) -> None:
-    stay = Stay(ASKED)
+    session = ContainerSession(ASKED)
     with pytest.raises(LaunchError, match="given no folder"):
-        stay.fill(tmp_path)
+        session.fill(tmp_path)
 
 
 def test_the_guarantees_say_what_is_lost() -> None:

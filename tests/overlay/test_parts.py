@@ -285,7 +285,7 @@ def test_a_sweep_does_not_make_the_folder_it_looks_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(layers.ROOT_VARIABLE, str(tmp_path / "none"))
-    assert layers.sweep() == layers.Swept((), (), ())
+    assert layers.sweep() == layers.SweptLayers((), (), ())
     assert not (tmp_path / "none").exists()
 
 

@@ -10,7 +10,7 @@ import os
 from typing import ClassVar
 
 from podbot.sandbox import LocalSandbox
-from podbot.sandbox.container.sandbox import ContainerInfo
+from podbot.sandbox.container.sandbox import CurrentContainer
 
 
 class PlainContainer(LocalSandbox):
@@ -22,7 +22,7 @@ class PlainContainer(LocalSandbox):
         self.options = options
         super().__init__(target, policy=options["policy"])  # type: ignore[arg-type]
         name, image = str(options["name"]), str(options["image"])
-        self.container: ContainerInfo | None = ContainerInfo(os.urandom(4).hex(), name, image)
+        self.container: CurrentContainer | None = CurrentContainer(os.urandom(4).hex(), name, image)
         self.made.append(self)
 
     def start(self) -> None:

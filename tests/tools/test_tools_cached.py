@@ -115,7 +115,7 @@ def test_whoever_takes_a_folder_up_after_a_crash_decides_about_it(cache: Path) -
     cached.finish(mark, keep=True)
 
     assert list(mark.parent.iterdir()) == []
-    assert cached.sweep() == cached.Swept()
+    assert cached.sweep() == cached.SweptWorkspaces()
     assert (cache / "one" / "workspace" / "a.txt").exists()
 
 
@@ -180,7 +180,7 @@ def test_a_cache_that_makes_no_sense_is_told_as_a_failure(
 
     cache.write_text("a file")
     monkeypatch.setenv("PODBOT_CACHE", str(cache))
-    assert cached.sweep() == cached.Swept()
+    assert cached.sweep() == cached.SweptWorkspaces()
 
 
 def test_a_claim_is_of_a_folder_that_is_still_there(
@@ -229,7 +229,7 @@ def test_a_section_marks_its_folder_while_it_lives(
     place.section.close()
 
     assert not mark.exists() and (cache / "one").exists() == keep
-    assert cached.sweep() == cached.Swept()  # what was kept on purpose has no mark
+    assert cached.sweep() == cached.SweptWorkspaces()  # what was kept on purpose has no mark
 
 
 @pytest.mark.usefixtures("no_engine")

@@ -66,7 +66,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Examined:
     """What a look at the host found.
 
     ``unchanged`` are, by target and path, places that are just as the changes say, with what is
@@ -79,10 +79,10 @@ class Look:
 
 def conflicts(changes: ChangeSet) -> tuple[Conflict, ...]:
     """Every conflict as the host stands now."""
-    return look(changes).conflicts
+    return examine(changes).conflicts
 
 
-def look(changes: ChangeSet) -> Look:
+def examine(changes: ChangeSet) -> Examined:
     """The conflicts, and what is as it was."""
     found: list[Conflict] = []
     unchanged: dict[str, Mapping[str, State | None]] = {}
@@ -102,7 +102,7 @@ def look(changes: ChangeSet) -> Look:
             check = _Check(changes, own, tree)
             found += check.conflicts()
             unchanged[target] = check.unchanged
-    return Look(tuple(found), unchanged)
+    return Examined(tuple(found), unchanged)
 
 
 class _Check:
@@ -401,4 +401,4 @@ def _digest(tree: Tree, path: str) -> str | None:
         return None
 
 
-__all__ = ["Conflict", "ConflictKind", "Look", "OldFacts", "conflicts", "look"]
+__all__ = ["Conflict", "ConflictKind", "Examined", "OldFacts", "conflicts", "examine"]

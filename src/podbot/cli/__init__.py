@@ -252,10 +252,10 @@ def _dispatch(words: list[str]) -> int:
         raise
     except PodbotError as error:
         _told_as_data(words, error)
-        from podbot.cli import look
+        from podbot.cli import wording
         from podbot.cli.talk import warn
 
-        warn(f"podbot {wanted}: {look.message(str(error))}")
+        warn(f"podbot {wanted}: {wording.message(str(error))}")
         return FAILED
 
 

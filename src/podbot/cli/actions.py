@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from podbot.cli import look, remedies
+from podbot.cli import remedies, wording
 from podbot.cli.new_file import new_file
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given
@@ -67,10 +67,10 @@ def refuse_live(entry: Entry, doing: str) -> None:
     """Raise kind ``in_use`` if the sandbox of a run still works."""
     if entry.live:
         raise ChangesError(
-            f"{look.name(entry.called)} still runs: its changes cannot be {doing} yet",
+            f"{wording.name(entry.called)} still runs: its changes cannot be {doing} yet",
             kind=Kind.IN_USE,
             remedy="wait until it ends; meanwhile they can be seen: "
-            f"podbot changes diff {look.called(entry.called)}",
+            f"podbot changes diff {wording.called(entry.called)}",
         )
 
 
@@ -116,18 +116,18 @@ def told_applied(entry: Entry, applied: Applied) -> list[str]:
     """What was applied, for a person."""
     if not (applied.changed or applied.skipped):
         return ["nothing is left to apply"]
-    number = look.count(len(applied.changed), "change")
+    number = wording.count(len(applied.changed), "change")
     lines = [f"applied {number}" if applied.changed else "nothing was applied"]
     for change, reason in applied.skipped:
-        lines.append(f"  not {look.name(change.where)}: {look.text(reason)}")
+        lines.append(f"  not {wording.name(change.where)}: {wording.text(reason)}")
     if applied.skipped:
         paths = _to_paste(entry, [change.where for change, _ in applied.skipped])
         what = "that" if len(applied.skipped) == 1 else "those"
         lines.append(f"to decide on {what}: {remedies.command('pick', entry.called, paths)}")
     if applied.changed:
-        word, left = look.called(entry.called), _left(entry)
+        word, left = wording.called(entry.called), _left(entry)
         if left:
-            lines.append(f"{look.count(left, 'change')} left: podbot changes show {word}")
+            lines.append(f"{wording.count(left, 'change')} left: podbot changes show {word}")
         lines.append(f"to take it back: podbot changes undo {word}")
     return lines
 
@@ -146,12 +146,12 @@ def discard_question(entry: Entry, changes: ChangeSet | None) -> str:
     """What a person should know before they throw something away."""
     from podbot.changes.applying.applied import applications
 
-    what = "what may be left" if changes is None else look.count(len(changes), "change")
-    called = look.name(entry.called)
+    what = "what may be left" if changes is None else wording.count(len(changes), "change")
+    called = wording.name(entry.called)
     question = f"throw {what} of {called} away for good"
     earlier = 0 if entry.record is None else len(entry.record.earlier)
     if earlier:
-        number = look.count(earlier, "earlier command")
+        number = wording.count(earlier, "earlier command")
         question = f"throw all of {called}, {what}, away for good, those of {number} too"
     if any(not each.undone for each in applications(entry.id)):
         question += ", with the means to undo what was applied"
@@ -202,11 +202,13 @@ def undo(
 
 def told_undone(entry: Entry, undone: Undone, paths: Sequence[str] = ()) -> list[str]:
     """What was undone, for a person who may have asked for some paths only."""
-    number = look.count(len(undone.restored), "path")
+    number = wording.count(len(undone.restored), "path")
     lines = [f"undone: {number} as before" if undone.restored else "nothing was undone"]
-    lines += [f"  not {look.name(where)}: {look.text(reason)}" for where, reason in undone.skipped]
+    lines += [
+        f"  not {wording.name(where)}: {wording.text(reason)}" for where, reason in undone.skipped
+    ]
     for where, file in undone.kept:
-        lines.append(f"  {look.name(where)}: what you had there is now {look.name(file)}")
+        lines.append(f"  {wording.name(where)}: what you had there is now {wording.name(file)}")
     rest = remedies.command("undo", entry.called)
     if undone.skipped:  # without more it would be refused
         over = ("--on-conflict", "overwrite")
@@ -239,15 +241,15 @@ def _to_paste(entry: Entry, paths: Sequence[str]) -> list[str]:
 
 
 def _still(count: int) -> str:
-    return f"{look.count(count, 'path')} still applied"
+    return f"{wording.count(count, 'path')} still applied"
 
 
 def told_saved(changes: ChangeSet, saved: Saved) -> str:
     """What was saved, for a person."""
     if saved.format == "patch":
         changes = _settled(changes, saved.file)
-    number, size = look.count(len(changes), "change"), look.size(saved.size)
-    return f"saved {number} in {look.name(saved.file)} ({size})"
+    number, size = wording.count(len(changes), "change"), wording.size(saved.size)
+    return f"saved {number} in {wording.name(saved.file)} ({size})"
 
 
 def save(changes: ChangeSet, file: str) -> Saved:
@@ -266,7 +268,7 @@ def save(changes: ChangeSet, file: str) -> Saved:
             size = out.tell()
     except FileExistsError:
         raise ChangesError(
-            f"{look.name(file)} exists", kind=Kind.EXISTS, remedy="name another file"
+            f"{wording.name(file)} exists", kind=Kind.EXISTS, remedy="name another file"
         ) from None
     except OSError as error:
         raise _not_written(file, error) from None
@@ -284,7 +286,8 @@ def _settled(changes: ChangeSet, name: str) -> ChangeSet:
             "another run changed all of this, too, and nobody has decided which to take:\n"
             + listed(undecided.lines(changes)),
             kind=Kind.CONFLICT,
-            remedy=f"`podbot changes pick` asks; or save a FILE.tar in place of {look.name(name)},"
+            remedy="`podbot changes pick` asks; or save a FILE.tar in place of "
+            f"{wording.name(name)},"
             " which is merged where it is loaded",
         )
     return found
@@ -296,7 +299,7 @@ def _format(file: str) -> Literal["tar", "patch"]:
     if file.endswith(PATCHES):
         return "patch"
     raise ChangesError(
-        f"{look.name(file)} does not say in which format to save",
+        f"{wording.name(file)} does not say in which format to save",
         kind=Kind.INVALID,
         remedy="name a FILE.tar (everything, for `podbot changes load`) or a FILE.patch (for git)",
     )
@@ -320,7 +323,7 @@ def _not_written(file: str, error: OSError) -> ChangesError:
 
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return ChangesError(
-        f"{look.name(file)} cannot be written: {error.strerror}",
+        f"{wording.name(file)} cannot be written: {error.strerror}",
         kind=Kind.DISK_FULL if full else Kind.IO,
         remedy="free some space, or name a file elsewhere" if full else "name a file elsewhere",
     )
@@ -340,7 +343,7 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
         source = open(file, "rb")  # noqa: SIM115 - closed below, after its errors are told apart
     except OSError as error:
         raise ChangesError(
-            f"{look.name(file)} cannot be read: {error.strerror}",
+            f"{wording.name(file)} cannot be read: {error.strerror}",
             kind=Kind.NOT_FOUND if isinstance(error, FileNotFoundError) else Kind.IO,
             remedy="name a file that `podbot changes save` wrote",
         ) from None

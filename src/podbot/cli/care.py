@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from podbot.changes.folding import FEWEST
 from podbot.changes.model import Change
 from podbot.changes.risk.rules import COMMAND_FOLDER, Level
-from podbot.cli import look, merges
-from podbot.cli.look import Look
+from podbot.cli import merges, wording
 from podbot.cli.overview import (
     STYLES,
     Overview,
@@ -24,6 +23,7 @@ from podbot.cli.overview import (
     folded_line,
     told_conflict,
 )
+from podbot.cli.wording import Display
 
 if TYPE_CHECKING:
     from podbot.changes.risk.judging import Flag
@@ -34,30 +34,30 @@ CONFLICTS = "conflicts with what the host has now:"
 FOLDED = "folders told in one line (`podbot changes show --all` lists all of it):"
 
 
-def summary(found: Overview, look_: Look, most: int | None = None) -> list[str]:
+def summary(found: Overview, display: Display, most: int | None = None) -> list[str]:
     """The changes in few lines: how many, how large, and what needs care."""
-    return [total(found, look_), *folders(found, look_), *warnings(found, look_, most=most)]
+    return [total(found, display), *folders(found, display), *warnings(found, display, most=most)]
 
 
-def total(found: Overview, look_: Look) -> str:
+def total(found: Overview, display: Display) -> str:
     """How many changes there are and how large they are."""
     told = "nothing is left to apply"
     if found.changes:
-        number = look.count(len(found.changes), "change")
-        told = f"{number}: {counted(found.changes)}; {look.size(found.size)}"
-    return look_.paint(told, "title")
+        number = wording.count(len(found.changes), "change")
+        told = f"{number}: {counted(found.changes)}; {wording.size(found.size)}"
+    return display.paint(told, "title")
 
 
-def folders(found: Overview, look_: Look) -> list[str]:
+def folders(found: Overview, display: Display) -> list[str]:
     """A line for each folder that is told in one."""
     if not found.folds:
         return []
     rows = [folded_line(fold, found)[1:] for fold in found.folds]
-    return _section(FOLDED, rows, look_, None)
+    return _section(FOLDED, rows, display, None)
 
 
 def warnings(
-    found: Overview, look_: Look, *, most: int | None = None, every: bool = False
+    found: Overview, display: Display, *, most: int | None = None, every: bool = False
 ) -> list[str]:
     """Flags and conflicts, each with its reason; at most so many rows of each sort.
 
@@ -68,24 +68,24 @@ def warnings(
         for flag in found.flagged(Level.WHEN_USED)
         if every or not _is_covered(flag, found)
     ]
-    lines = _section(look_.paint(WHEN_USED, STYLES[Level.WHEN_USED]), used, look_, most)
+    lines = _section(display.paint(WHEN_USED, STYLES[Level.WHEN_USED]), used, display, most)
     conflicts = [
         f"  {called_path(each.change, found.changes, each.path)}: {told_conflict(each)}"
         for each in found.conflicts.values()
     ]
-    lines += _section(look_.paint(CONFLICTS, "danger"), conflicts, look_, most)
+    lines += _section(display.paint(CONFLICTS, "danger"), conflicts, display, most)
     merged = [
         f"  {called(change, found.changes)}: with changes of {who}"
         for change, who in merges.rows(found.changes)
     ]
-    lines += _section(look_.paint(merges.TITLE, "title"), merged, look_, most)
-    unseen = [f"  {look.text(note)}" for note in found.changes.notes]
-    lines += _section(look_.paint("not seen:", "warning"), unseen, look_, most)
-    return lines + by_itself(found, look_, most=most, every=every)
+    lines += _section(display.paint(merges.TITLE, "title"), merged, display, most)
+    unseen = [f"  {wording.text(note)}" for note in found.changes.notes]
+    lines += _section(display.paint("not seen:", "warning"), unseen, display, most)
+    return lines + by_itself(found, display, most=most, every=every)
 
 
 def by_itself(
-    found: Overview, look_: Look, *, most: int | None = None, every: bool = False
+    found: Overview, display: Display, *, most: int | None = None, every: bool = False
 ) -> list[str]:
     """What runs by itself: the least expected last, and named whatever is left out."""
     flags = found.flagged(Level.BY_ITSELF)
@@ -100,9 +100,9 @@ def by_itself(
         else:
             others.append(_told(flag, found))
     grouped = [row for inside in commands.values() for row in _commands(inside, found)]
-    title = look_.paint(BY_ITSELF, STYLES[Level.BY_ITSELF])
+    title = display.paint(BY_ITSELF, STYLES[Level.BY_ITSELF])
     rows = [*grouped, *packaged, *others]
-    return _section(title, rows, look_, most, keep_end=True)
+    return _section(title, rows, display, most, keep_end=True)
 
 
 def _commands(changes: Sequence[Change], found: Overview) -> list[str]:
@@ -114,13 +114,13 @@ def _commands(changes: Sequence[Change], found: Overview) -> list[str]:
     names = [change.path.rpartition("/")[2] for change in changes]
     import shutil
 
-    known = [look.name(name) for name in names if shutil.which(name) is not None]
+    known = [wording.name(name) for name in names if shutil.which(name) is not None]
     told = f"  {folder}: {len(names)} commands, each can take the place of another"
     return [f"{told}; this host has {', '.join(known)} too" if known else told]
 
 
 def _told(flag: Flag, found: Overview) -> str:
-    return f"  {called(flag.change, found.changes)}: {look.text(flag.reason)}"
+    return f"  {called(flag.change, found.changes)}: {wording.text(flag.reason)}"
 
 
 def _is_covered(flag: Flag, found: Overview) -> bool:
@@ -129,12 +129,12 @@ def _is_covered(flag: Flag, found: Overview) -> bool:
 
 
 def _section(
-    title: str, told: Sequence[str], look_: Look, most: int | None, *, keep_end: bool = False
+    title: str, told: Sequence[str], display: Display, most: int | None, *, keep_end: bool = False
 ) -> list[str]:
     """A title and its rows; of many only the first, or with ``keep_end`` the last."""
     if not told:
         return []
-    items = [look.wrapped(line, look_.width, 4) for line in told]
+    items = [wording.wrapped(line, display.width, 4) for line in told]
     kept = _kept(items[::-1] if keep_end else items, most)
     left = len(items) - len(kept)
     more = [f"  … and {left} more: `podbot changes show` has them"] if left else []
@@ -142,7 +142,7 @@ def _section(
         rows = [*more, *(row for item in kept[::-1] for row in item)]
     else:
         rows = [*(row for item in kept for row in item), *more]
-    return [*look.wrapped(title, look_.width), *rows]
+    return [*wording.wrapped(title, display.width), *rows]
 
 
 def _kept(items: Sequence[list[str]], most: int | None) -> list[list[str]]:

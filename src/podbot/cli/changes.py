@@ -244,7 +244,7 @@ def _yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
-_LOOKING, _DECIDING = "podbot.cli.looking", "podbot.cli.deciding"
+_LOOKING, _DECIDING = "podbot.cli.showing", "podbot.cli.deciding"
 _DISCARDING = "podbot.cli.discarding"
 
 VERBS = {
@@ -349,11 +349,11 @@ def _function(name: str) -> Callable[[Given], int]:
 
 def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
     """Errors are told here, as they may quote names from inside."""
-    from podbot.cli import look
+    from podbot.cli import wording
     from podbot.cli.talk import warn
 
-    look.never_fail(sys.stdout)
-    look.never_fail(sys.stderr)
+    wording.never_fail(sys.stdout)
+    wording.never_fail(sys.stderr)
     failed: PodbotError
     try:
         if name != "undo":  # which goes on with one that was cut short, and tells so itself
@@ -377,7 +377,7 @@ def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
 
         as_data.show(as_data.failure(failed))
         sys.stdout.flush()
-    warn(f"podbot changes {name}: {look.message(str(failed))}")
+    warn(f"podbot changes {name}: {wording.message(str(failed))}")
     return FAILED
 
 
@@ -387,12 +387,12 @@ def _heal() -> None:
 
     if not places.unfinished():
         return
-    from podbot.cli import actions, look
+    from podbot.cli import actions, wording
     from podbot.cli.remedies import with_names
     from podbot.cli.talk import warn
 
     for line in actions.heal():
-        warn(f"podbot: {look.message(with_names(line))}")
+        warn(f"podbot: {wording.message(with_names(line))}")
 
 
 def _of_the_system(error: OSError) -> PodbotError:

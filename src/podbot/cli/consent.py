@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes.select import named
-from podbot.cli import look, overview, remedies
+from podbot.cli import overview, remedies, wording
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 
@@ -45,11 +45,11 @@ class Consent:
         """What was agreed to without being named, for a person."""
         if not self.unnamed:
             return []
-        things = look.count(len(self.unnamed), "thing")
+        things = wording.count(len(self.unnamed), "thing")
         names = [f"  {overview.called(change, changes)}" for change in self.unnamed]
         return [
             f"allowed, although each runs by itself once applied: {things}",
-            *look.listed(names, MOST_TOLD),
+            *wording.listed(names, MOST_TOLD),
         ]
 
 

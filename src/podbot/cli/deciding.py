@@ -12,15 +12,15 @@ from contextlib import contextmanager
 
 from podbot.changes.applying.apply import Applied
 from podbot.changes.records import Entry
-from podbot.cli import actions, as_data, care, consent, look, overview, picking, remedies
-from podbot.cli.looking import (
+from podbot.cli import actions, as_data, care, consent, overview, picking, remedies, wording
+from podbot.cli.remedies import Given
+from podbot.cli.showing import (
     selected,
     tell_how_to_decide,
     tell_live,
     tell_lost,
     tell_undecided,
 )
-from podbot.cli.remedies import Given
 from podbot.cli.talk import talk_on, tell, warn
 from podbot.cli.which import run_of
 from podbot.config import places
@@ -122,10 +122,10 @@ def load(arguments: argparse.Namespace) -> int:
     if arguments.json:
         as_data.show({**as_data.entry(entry), **as_data.totals(found)})
         return DONE
-    targets = look.name(", ".join(entry.targets))
-    tell(f"loaded {look.name(arguments.file)} as {look.name(entry.called)}, over {targets}")
-    print("\n".join(care.summary(found, look.look_of(sys.stdout), overview.MOST_LISTED)))
-    tell(f"go on with: podbot changes show {look.called(entry.called)}")
+    targets = wording.name(", ".join(entry.targets))
+    tell(f"loaded {wording.name(arguments.file)} as {wording.name(entry.called)}, over {targets}")
+    print("\n".join(care.summary(found, wording.display_of(sys.stdout), overview.MOST_LISTED)))
+    tell(f"go on with: podbot changes show {wording.called(entry.called)}")
     return DONE
 
 
@@ -160,4 +160,4 @@ def _state(entry: Entry) -> list[tuple[str, bool, int]]:
 
 def _tell_healed(lines: Iterable[str]) -> None:
     for line in lines:
-        warn(f"podbot: {look.message(remedies.with_names(line))}")
+        warn(f"podbot: {wording.message(remedies.with_names(line))}")

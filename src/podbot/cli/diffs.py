@@ -9,24 +9,24 @@ from podbot.changes.diffs.hunks import Hunk
 from podbot.changes.diffs.text import shown_lines
 from podbot.changes.model import Change, ChangeSet
 from podbot.cli import merges
-from podbot.cli.look import Look, Style, wrapped
 from podbot.cli.overview import Overview, folded_line
+from podbot.cli.wording import Display, Style, wrapped
 
 _STYLES: dict[str, Style] = {"+": "added", "-": "removed", "@": "hunk", "\\": "faint"}
 
 
-def diffs_but_folded(found: Overview, look: Look) -> Iterator[str]:
+def diffs_but_folded(found: Overview, display: Display) -> Iterator[str]:
     """The diffs of all changes that the line for their folder does not cover; then those lines."""
     chosen = [change for change in found.changes if not found.is_folded(change)]
-    yield from diff_lines(found.changes, chosen, look)
+    yield from diff_lines(found.changes, chosen, display)
     for fold in found.folds:
         hidden = sum(found.is_folded(change) for change in fold.changes)
         if hidden:
             told = f"{folded_line(fold, found, hidden).strip()}; --all shows them"
-            yield from wrapped(look.paint(told, "title"), look.width)
+            yield from wrapped(display.paint(told, "title"), display.width)
 
 
-def diff_lines(changes: ChangeSet, chosen: Iterable[Change], look: Look) -> Iterator[str]:
+def diff_lines(changes: ChangeSet, chosen: Iterable[Change], display: Display) -> Iterator[str]:
     """The diffs of some changes, compared as they are read."""
     for change in chosen:
         in_hunks = False
@@ -34,24 +34,24 @@ def diff_lines(changes: ChangeSet, chosen: Iterable[Change], look: Look) -> Iter
             # No line above the hunks begins like this, and each line in them has its mark.
             in_hunks = in_hunks or line.startswith("@@ ")
             above: Style = "danger" if line.startswith(f"({WAS_TEXT}") else "title"
-            yield look.paint(line, _STYLES.get(line[:1]) if in_hunks else above)
+            yield display.paint(line, _STYLES.get(line[:1]) if in_hunks else above)
         merge = changes.merges.get(change.where)
         if merge is not None:
-            yield from merges.sides(merge, look)
+            yield from merges.sides(merge, display)
 
 
-def body(compared: FileDiff, look: Look) -> Iterator[str]:
+def body(compared: FileDiff, display: Display) -> Iterator[str]:
     """A diff without the lines that only name the file."""
     if compared.note is not None:
-        yield look.paint(f"({compared.note})", "danger" if compared.was_text else None)
+        yield display.paint(f"({compared.note})", "danger" if compared.was_text else None)
     if compared.escaped:
         yield ESCAPED
     for hunk in compared.hunks or compared.escaped:
-        yield from lines_of(hunk, look)
+        yield from lines_of(hunk, display)
 
 
-def lines_of(hunk: Hunk, look: Look) -> Iterator[str]:
+def lines_of(hunk: Hunk, display: Display) -> Iterator[str]:
     """The lines of one hunk, below its header."""
-    yield look.paint(hunk.header, "hunk")
+    yield display.paint(hunk.header, "hunk")
     for line in shown_lines(hunk.lines):
-        yield look.paint(line, _STYLES.get(line[:1]))
+        yield display.paint(line, _STYLES.get(line[:1]))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes import records
-from podbot.cli import actions, as_data, look, overview
+from podbot.cli import actions, as_data, overview, wording
 from podbot.cli.remedies import with_names
 from podbot.cli.talk import Talk, talk_on, tell
 from podbot.errors import ChangesError, Kind, PodbotError
@@ -54,8 +54,8 @@ def discard(arguments: argparse.Namespace) -> int:
 
 def _discard_one(entry: Entry, arguments: argparse.Namespace) -> int:
     actions.refuse_live(entry, "discarded")
-    called = look.name(entry.called)
-    if not (arguments.yes or arguments.json) and look.is_terminal(sys.stdin):
+    called = wording.name(entry.called)
+    if not (arguments.yes or arguments.json) and wording.is_terminal(sys.stdin):
         talk = talk_on(sys.stderr)
         talk.forget_typed()
         if not _says_yes(talk, actions.discard_question(entry, _changes(entry))):
@@ -91,7 +91,7 @@ def _discard_many(entries: Sequence[Entry], arguments: argparse.Namespace) -> in
             actions.discard(entry)
             outcomes.append((entry, None))
         except PodbotError as error:
-            outcomes.append((entry, look.message(with_names(str(error)))))
+            outcomes.append((entry, wording.message(with_names(str(error)))))
     if arguments.json:
         as_data.show({"runs": [_as_data(entry, why) for entry, why in outcomes]})
     else:
@@ -101,18 +101,18 @@ def _discard_many(entries: Sequence[Entry], arguments: argparse.Namespace) -> in
 
 def _is_sure(chosen: Sequence[Entry], arguments: argparse.Namespace) -> bool:
     """Whether a person wants it; those who named each run and cannot be asked have said so."""
-    if arguments.json or not look.is_terminal(sys.stdin):
+    if arguments.json or not wording.is_terminal(sys.stdin):
         if arguments.id:
             return True
         raise ChangesError(
-            f"{look.count(len(chosen), 'run')} would be thrown away, and nobody can be asked",
+            f"{wording.count(len(chosen), 'run')} would be thrown away, and nobody can be asked",
             kind=Kind.INVALID,
             remedy="say --yes; `podbot changes list` shows what there is",
         )
     talk = talk_on(sys.stderr)
     talk.forget_typed()
     lines = [f"  {_described(entry)}" for entry in chosen]
-    talk.say("\n".join(look.listed(lines, MOST_LISTED)))
+    talk.say("\n".join(wording.listed(lines, MOST_LISTED)))
     what = "this one" if len(chosen) == 1 else f"these {len(chosen)}"
     return _says_yes(talk, f"throw {what} away for good, with the means to undo what was applied?")
 
@@ -127,22 +127,22 @@ def _says_yes(talk: Talk, question: str) -> bool:
 
 
 def _described(entry: Entry) -> str:
-    ago = look.duration(max(0.0, time.time() - entry.started))
+    ago = wording.duration(max(0.0, time.time() - entry.started))
     changes = _changes(entry) if entry.layer is not None else ()
-    what = "what may be left" if changes is None else look.count(len(changes), "change")
-    targets = look.name(", ".join(entry.targets))
-    return f"{look.name(entry.called)}: {what} of {ago} ago over {targets}"
+    what = "what may be left" if changes is None else wording.count(len(changes), "change")
+    targets = wording.name(", ".join(entry.targets))
+    return f"{wording.name(entry.called)}: {what} of {ago} ago over {targets}"
 
 
 def _tell(outcomes: Sequence[tuple[Entry, str | None]]) -> None:
-    done = [look.name(entry.called) for entry, why in outcomes if why is None]
+    done = [wording.name(entry.called) for entry, why in outcomes if why is None]
     if not outcomes:
         tell("there is nothing to discard")
     if done:
         tell(f"discarded {', '.join(done)}")
     for entry, why in outcomes:
         if why is not None:
-            tell(f"not {look.name(entry.called)}: {why}")
+            tell(f"not {wording.name(entry.called)}: {why}")
 
 
 def _as_data(entry: Entry, why: str | None) -> dict[str, object]:

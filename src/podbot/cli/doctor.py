@@ -15,7 +15,7 @@ import sys
 from importlib import resources
 from typing import TextIO
 
-from podbot.cli import look
+from podbot.cli import wording
 from podbot.sandbox.probe import Finding, overlay_can_run, probe
 
 ABOUT = """\
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(report, indent=2))
     else:
-        look_ = look.look_of(sys.stdout)
-        print(table(findings, colour=_wants_colour(sys.stdout), room=look_.width))
+        display = wording.display_of(sys.stdout)
+        print(table(findings, colour=_wants_colour(sys.stdout), room=display.width))
     return 0 if usable else 1
 
 
@@ -77,7 +77,7 @@ def table(findings: tuple[Finding, ...], *, colour: bool = False, room: int | No
         told = [f"{finding.name:<{width}}  {state}  {finding.detail}"]
         if finding.fix is not None:
             told.append(f"{'':<{width}}  {'fix':>7}  {finding.fix}")
-        lines += [row for line in told for row in look.wrapped(line, room, width + 11)]
+        lines += [row for line in told for row in wording.wrapped(line, room, width + 11)]
     lacking = [f.name for f in findings if f.required and f.state == "missing"]
     lines.append("")
     if lacking:

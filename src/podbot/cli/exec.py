@@ -128,8 +128,8 @@ def _environment(words: list[str]) -> dict[str, str]:
 
 
 def _failed(text: str, status: int = PODBOT_FAILED) -> int:
-    from podbot.cli import look
+    from podbot.cli import wording
     from podbot.cli.talk import warn
 
-    warn(f"podbot exec: {look.message(text)}")
+    warn(f"podbot exec: {wording.message(text)}")
     return status

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from podbot.changes import discarding, records
 from podbot.changes.applying import recovery
-from podbot.cli import look
+from podbot.cli import wording
 from podbot.cli.talk import tell, warn
 from podbot.config import places
 from podbot.sandbox import layers
@@ -254,10 +254,12 @@ def _worth_discarding(lines: list[Line]) -> list[str]:
     found = [line for line in lines if line.worth is not None and line.called is not None]
     if not found:
         return []
-    total = look.size(sum(line.size or 0 for line in found))
-    told = [f"worth discarding: {look.count(len(found), 'run')}, {total}"]
+    total = wording.size(sum(line.size or 0 for line in found))
+    told = [f"worth discarding: {wording.count(len(found), 'run')}, {total}"]
     for line in found[:MOST_NAMED]:
-        told.append(f"  {look.name(line.called or '')}: {line.worth}, {look.size(line.size or 0)}")
+        told.append(
+            f"  {wording.name(line.called or '')}: {line.worth}, {wording.size(line.size or 0)}"
+        )
     if len(found) > MOST_NAMED:
         told.append(f"  … and {len(found) - MOST_NAMED} more")
     words = " ".join(shlex.quote(line.called or "") for line in found[:MOST_NAMED])

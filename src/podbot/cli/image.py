@@ -10,9 +10,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from podbot.cli import look
-from podbot.cli.look import Column
+from podbot.cli import wording
 from podbot.cli.ps import ENGINE
+from podbot.cli.wording import Column
 
 if TYPE_CHECKING:
     from podbot.engine.image.building import BuiltImage
@@ -112,8 +112,8 @@ def _add_build_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the verb says."""
-    look.never_fail(sys.stdout)
-    look.never_fail(sys.stderr)
+    wording.never_fail(sys.stdout)
+    wording.never_fail(sys.stderr)
     return build(arguments) if arguments.verb == "build" else list_images(arguments)
 
 
@@ -139,9 +139,9 @@ def build(arguments: argparse.Namespace) -> int:
 
         as_data.show(data(made))
     else:
-        took = look.duration(time.monotonic() - began)
+        took = wording.duration(time.monotonic() - began)
         inside = f" with {', '.join(made.agents)}" if made.agents else ""
-        print(f"built {request.tag}{inside}: {look.size(made.size)}, in {took}")
+        print(f"built {request.tag}{inside}: {wording.size(made.size)}, in {took}")
     return 0
 
 
@@ -159,7 +159,7 @@ def agents(given: str | None, small: bool) -> tuple[str, ...]:
 
 def say(text: str) -> None:
     """What is being done, on stderr."""
-    print(f"  {look.text(text)}", file=sys.stderr, flush=True)
+    print(f"  {wording.text(text)}", file=sys.stderr, flush=True)
 
 
 def list_images(arguments: argparse.Namespace) -> int:
@@ -205,14 +205,14 @@ def table(found: tuple[BuiltImage, ...]) -> list[str]:
     now = time.time()
     rows = [
         (
-            look.name(name),
-            look.name(each.variant) + ("" if each.current else ", old"),
-            look.duration(max(0.0, now - each.created)),
-            look.size(each.size),
-            look.name(each.source),
-            look.name(" ".join(each.agents)),
+            wording.name(name),
+            wording.name(each.variant) + ("" if each.current else ", old"),
+            wording.duration(max(0.0, now - each.created)),
+            wording.size(each.size),
+            wording.name(each.source),
+            wording.name(" ".join(each.agents)),
         )
         for each in found
         for name in each.names
     ]
-    return look.table(columns, rows, look.look_of(sys.stdout))
+    return wording.table(columns, rows, wording.display_of(sys.stdout))

@@ -10,9 +10,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.look import is_terminal
 from podbot.cli.run import HOME_NOTE, say
 from podbot.cli.run_options import NETWORKS, seconds
+from podbot.cli.wording import is_terminal
 
 if TYPE_CHECKING:
     import argparse

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes.diffs.text import shown_lines
-from podbot.cli import look, remedies
-from podbot.cli.look import Look, Style
+from podbot.cli import remedies, wording
+from podbot.cli.wording import Display, Style
 
 if TYPE_CHECKING:
     from podbot.changes.diffs.three_way import Choice, Overlap
@@ -46,30 +46,30 @@ def rows(changes: ChangeSet) -> list[tuple[Change, str]]:
 
 
 def _runs(merge: Merge) -> str:
-    names = [look.name(remedies.called(run)) for run in merge.runs]
+    names = [wording.name(remedies.called(run)) for run in merge.runs]
     return f"{'run' if len(names) == 1 else 'runs'} {', '.join(names)}"
 
 
-def sides(merge: Merge, look_: Look) -> Iterator[str]:
+def sides(merge: Merge, display: Display) -> Iterator[str]:
     """Every overlap of a file with the lines of all three sides."""
     for number in range(len(merge.overlaps)):
-        yield from _overlap(merge, number, look_)
+        yield from _overlap(merge, number, display)
 
 
-def _overlap(merge: Merge, number: int, look_: Look) -> Iterator[str]:
+def _overlap(merge: Merge, number: int, display: Display) -> Iterator[str]:
     one = merge.overlaps[number]
     count = len(merge.overlaps)
     title = f"overlap {number + 1} of {count}, at line {one.host_at} of what the host has"
-    yield look_.paint(title, "danger")
+    yield display.paint(title, "danger")
     told: tuple[tuple[str, bytes, Style | None], ...] = (
         ("before both:", one.base, "faint"),
         (f"the host, by {_runs(merge)}:", one.host, None),
         ("this run:", one.run, "added"),
     )
     for name, text, style in told:
-        yield look_.paint(name, "title")
+        yield display.paint(name, "title")
         for line in _lines(text):
-            yield look_.paint(f"  {line}", style)
+            yield display.paint(f"  {line}", style)
 
 
 def _lines(text: bytes) -> Iterator[str]:
@@ -117,9 +117,9 @@ def decided(changes: ChangeSet, talk: Talk) -> ChangeSet:
         merge = changes.merges.get(change.where)
         if merge is not None and merge.overlaps:
             talk.say()
-            name = look.name(change.path)
+            name = wording.name(change.path)
             title = f"{name}: {_runs(merge)} and this one changed the same lines"
-            talk.say(talk.look.paint(title, "title"))
+            talk.say(talk.display.paint(title, "title"))
             chosen = _asked(merge, talk)
             if chosen is not None:
                 choices[change.where] = chosen
@@ -134,7 +134,7 @@ def _asked(merge: Merge, talk: Talk) -> list[Choice] | None:
     """A choice for each overlap, None to leave the file."""
     chosen: list[Choice] = []
     for number in range(len(merge.overlaps)):
-        talk.say("\n".join(_overlap(merge, number, talk.look)))
+        talk.say("\n".join(_overlap(merge, number, talk.display)))
         choice = _answer(talk)
         if choice is None:
             return None

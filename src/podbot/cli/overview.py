@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk.rules import Level
-from podbot.cli import look, remedies
-from podbot.cli.look import Look, Style
+from podbot.cli import remedies, wording
 from podbot.cli.progress import Progress
+from podbot.cli.wording import Display, Style
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.frozen import dataclass
 from podbot.sandbox import layers
@@ -133,14 +133,14 @@ def changes_of(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
 
     if entry.lost:
         raise ChangesError(
-            f"the changes of {look.name(entry.called)} are gone, and nobody discarded them: "
+            f"the changes of {wording.name(entry.called)} are gone, and nobody discarded them: "
             f"there is no layer of it in {layers.told()}",
             kind=Kind.UNKNOWN_ID,
             remedy=HOW_LOST,
         )
     if entry.layer is None:
         raise ChangesError(
-            f"nothing is left of the changes of {look.name(entry.called)}",
+            f"nothing is left of the changes of {wording.name(entry.called)}",
             kind=Kind.UNKNOWN_ID,
             remedy="it changed nothing, or they were discarded; see `podbot changes list`",
         )
@@ -157,10 +157,10 @@ def reading(entry: Entry) -> Generator[None]:
         raise
     except Exception as error:
         raise ChangesError(
-            f"the changes of {look.name(entry.called)} cannot be read: {reason(error)}",
+            f"the changes of {wording.name(entry.called)} cannot be read: {reason(error)}",
             kind=Kind.IO,
             remedy="its layer is damaged or not readable; to throw it away: "
-            f"podbot changes discard {look.called(entry.called)}",
+            f"podbot changes discard {wording.called(entry.called)}",
         ) from error
 
 
@@ -173,12 +173,12 @@ def read_from(entry: Entry, items: Iterable[_Item]) -> Iterator[_Item]:
 def reason(error: Exception) -> str:
     """Why something failed, in a few words."""
     if isinstance(error, PodbotError):
-        return look.text(error.message)
+        return wording.text(error.message)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, RecursionError):
         return "its folders are nested too deeply"
-    told = look.clipped(look.text(str(error)), MOST_TOLD)
+    told = wording.clipped(wording.text(str(error)), MOST_TOLD)
     return f"{type(error).__name__}: {told}" if told else type(error).__name__
 
 
@@ -210,7 +210,7 @@ def called(change: Change, changes: ChangeSet) -> str:
 def called_path(change: Change, changes: ChangeSet, path: str, *, folder: bool = False) -> str:
     """A path of a change, made safe to show."""
     full = f"{change.target}/{path}" if path else change.target
-    shown = look.name((path or ".") if len(changes.targets) == 1 else full)
+    shown = wording.name((path or ".") if len(changes.targets) == 1 else full)
     return f"{shown}/" if folder else shown
 
 
@@ -222,7 +222,7 @@ def described(change: Change, changes: ChangeSet) -> str:
         arrow = "→" if change.kind is ChangeKind.RENAMED else "is also"
         return f"{source} {arrow} {shown}"
     if change.new is not None and change.new.type is FileType.LINK:
-        return f"{shown} → {look.name(change.new.link or '')}"
+        return f"{shown} → {wording.name(change.new.link or '')}"
     return shown
 
 
@@ -238,42 +238,42 @@ def side(state: State | None) -> str:
     """What lies at a path, in a few words."""
     if state is None:
         return "nothing"
-    when = look.moment(state.mtime_ns / 1e9)
+    when = wording.moment(state.mtime_ns / 1e9)
     if state.type is FileType.FILE:
-        return f"{look.size(state.size)} of {when}"
+        return f"{wording.size(state.size)} of {when}"
     if state.type is FileType.LINK:
-        return f"link to {look.name(state.link or '')}"
+        return f"link to {wording.name(state.link or '')}"
     return f"{state.type} of {when}"
 
 
 # Lines
 
 
-def heading(entry: Entry, look_: Look) -> list[str]:
+def heading(entry: Entry, display: Display) -> list[str]:
     """What was run, when and how it ended."""
-    title = entry.id + (f" ({look.name(entry.name)})" if entry.name else "")
+    title = entry.id + (f" ({wording.name(entry.name)})" if entry.name else "")
     rows = [("run", title), ("status", _status(entry))]
     record = entry.record
     if record is not None:
         rows += [
-            ("earlier", f"{look.words(past.command)}, {ending(past)}") for past in record.earlier
+            ("earlier", f"{wording.words(past.command)}, {ending(past)}") for past in record.earlier
         ]
-        rows.append(("command", look.words(record.command)))
+        rows.append(("command", wording.words(record.command)))
     rows.append(("started", _started(entry)))
-    rows += [("target", look.name(target)) for target in entry.targets]
+    rows += [("target", wording.name(target)) for target in entry.targets]
     if record is not None:
         rows.append(
-            ("sandbox", f"{look.name(record.backend)}, network {look.name(record.network)}")
+            ("sandbox", f"{wording.name(record.backend)}, network {wording.name(record.network)}")
         )
         open_ = [each for each in record.guarantees if not each.enforced]
-        rows += [("gap", f"{look.name(each.name)}: {look.text(each.by)}") for each in open_]
-        rows += [("note", look.text(note)) for note in record.notes]
-    return _labelled(rows, look_)
+        rows += [("gap", f"{wording.name(each.name)}: {wording.text(each.by)}") for each in open_]
+        rows += [("note", wording.text(note)) for note in record.notes]
+    return _labelled(rows, display)
 
 
-def _labelled(rows: Iterable[tuple[str, str]], look_: Look) -> list[str]:
-    lines = (f"{look_.paint(look.padded(word, 8), 'title')} {text}" for word, text in rows)
-    return [row for line in lines for row in look.wrapped(line, look_.width, 9)]
+def _labelled(rows: Iterable[tuple[str, str]], display: Display) -> list[str]:
+    lines = (f"{display.paint(wording.padded(word, 8), 'title')} {text}" for word, text in rows)
+    return [row for line in lines for row in wording.wrapped(line, display.width, 9)]
 
 
 def _status(entry: Entry) -> str:
@@ -295,17 +295,17 @@ def short_status(entry: Entry) -> str:
 
 
 def _started(entry: Entry) -> str:
-    ago = look.duration(max(0.0, time.time() - entry.started))
-    text = f"{look.moment(entry.started)} ({ago} ago)"
+    ago = wording.duration(max(0.0, time.time() - entry.started))
+    text = f"{wording.moment(entry.started)} ({ago} ago)"
     if entry.record is not None and entry.record.ended is not None:
-        text += f", took {look.duration(entry.record.ended - entry.record.started)}"
+        text += f", took {wording.duration(entry.record.ended - entry.record.started)}"
     return text
 
 
 def ending(past: Past) -> str:
     """How a run ended."""
     if past.error is not None:
-        return f"podbot failed: {look.text(past.error)}"
+        return f"podbot failed: {wording.text(past.error)}"
     if past.timed_out:
         return "timed out"
     if past.signal is not None:
@@ -315,14 +315,14 @@ def ending(past: Past) -> str:
     return f"exit status {past.exit_status}"
 
 
-def history(applications: Iterable[Application], look_: Look) -> list[str]:
+def history(applications: Iterable[Application], display: Display) -> list[str]:
     """What was applied, and undone again."""
     rows = []
     for each in applications:
-        text = f"{look.moment(each.when)}, {look.count(each.paths, 'path')}"
+        text = f"{wording.moment(each.when)}, {wording.count(each.paths, 'path')}"
         rows.append(("undone" if each.undone else "applied", text))
-        rows += [("", f"not taken back: {look.text(why)}") for why in each.left]
-    return _labelled(rows, look_)
+        rows += [("", f"not taken back: {wording.text(why)}") for why in each.left]
+    return _labelled(rows, display)
 
 
 def told_conflict(conflict: Conflict) -> str:
@@ -330,37 +330,37 @@ def told_conflict(conflict: Conflict) -> str:
     # What the policy hid was not looked at, which is not the same as nothing being there.
     host = "hidden" if conflict.kind == "hidden" else side(conflict.host)
     sides = f"host: {host}; sandbox: {side(conflict.change.new)}"
-    return f"{look.text(remedies.with_names(conflict.message))} ({sides})"
+    return f"{wording.text(remedies.with_names(conflict.message))} ({sides})"
 
 
-def change_line(change: Change, overview: Overview, diff: FileDiff, look_: Look) -> str:
+def change_line(change: Change, overview: Overview, diff: FileDiff, display: Display) -> str:
     """One change in a list: its letter, lines, size, name, and what is special about it."""
     letter, style = LETTERS[change.kind]
     lines = f"+{diff.added} -{diff.removed}" if diff.added or diff.removed else ""
     if diff.binary or diff.large:
         lines = "binary" if diff.binary else "large"  # there are lines that nobody has been shown
-    text = f"{look_.paint(letter, style)}  {lines:<11}  {_amount(change):>8}  "
-    text += look_.paint(described(change, overview.changes), style)
-    text += _remarks(change, overview, look_)
+    text = f"{display.paint(letter, style)}  {lines:<11}  {_amount(change):>8}  "
+    text += display.paint(described(change, overview.changes), style)
+    text += _remarks(change, overview, display)
     return text + (
-        "  " + look_.paint("! was text, is binary now", "danger") if diff.was_text else ""
+        "  " + display.paint("! was text, is binary now", "danger") if diff.was_text else ""
     )
 
 
-def change_title(change: Change, overview: Overview, look_: Look) -> str:
+def change_title(change: Change, overview: Overview, display: Display) -> str:
     """One change by itself: what happened, to which name, and what is special about it."""
     text = f"{_SAID.get(change.kind, change.kind.value)} {described(change, overview.changes)}"
     amount = _amount(change)
-    text = look_.paint(f"{text}, {amount}" if amount else text, "title")
-    return text + _remarks(change, overview, look_)
+    text = display.paint(f"{text}, {amount}" if amount else text, "title")
+    return text + _remarks(change, overview, display)
 
 
 def _amount(change: Change) -> str:
     is_file = change.new is not None and change.new.type is FileType.FILE
-    return look.size(change.size) if is_file else ""
+    return wording.size(change.size) if is_file else ""
 
 
-def _remarks(change: Change, overview: Overview, look_: Look) -> str:
+def _remarks(change: Change, overview: Overview, display: Display) -> str:
     text = ""
     marks = [*_marks(change), *_odd_letters(change)]
     if marks:
@@ -368,9 +368,9 @@ def _remarks(change: Change, overview: Overview, look_: Look) -> str:
     flags = overview.flags.get(change.where, ())
     for level in Level:
         if any(flag.level is level for flag in flags):
-            text += "  " + look_.paint(f"! {level}", STYLES[level])
+            text += "  " + display.paint(f"! {level}", STYLES[level])
     if change.where in overview.conflicts:
-        text += "  " + look_.paint("! conflict", "danger")
+        text += "  " + display.paint("! conflict", "danger")
     return text
 
 
@@ -408,22 +408,22 @@ def _marks(change: Change) -> list[str]:
     return marks
 
 
-def change_lines(overview: Overview, look_: Look, *, every: bool = False) -> Iterator[str]:
+def change_lines(overview: Overview, display: Display, *, every: bool = False) -> Iterator[str]:
     """A line for each change, compared as it is read; one for each folder that may be folded."""
     from podbot.changes.diffs.diff import diff
 
     hidden: dict[tuple[str, str], int] = {}
     for change in overview.changes:
         if every or not overview.is_folded(change):
-            line = change_line(change, overview, diff(overview.changes, change), look_)
-            yield from look.wrapped(line, look_.width, CHANGE_INDENT)
+            line = change_line(change, overview, diff(overview.changes, change), display)
+            yield from wording.wrapped(line, display.width, CHANGE_INDENT)
         else:
             fold = overview.folded[change.where]
             hidden[fold.target, fold.path] = hidden.get((fold.target, fold.path), 0) + 1
     for fold in overview.folds:
         number = hidden.get((fold.target, fold.path), 0)
         if number:
-            yield from look.wrapped(folded_line(fold, overview, number), look_.width, 3)
+            yield from wording.wrapped(folded_line(fold, overview, number), display.width, 3)
 
 
 def folded_line(fold: Fold, overview: Overview, number: int | None = None) -> str:
@@ -433,7 +433,8 @@ def folded_line(fold: Fold, overview: Overview, number: int | None = None) -> st
         return f"   {_moved(fold, place, overview.changes)}"
     count = len(fold.changes)
     among = "" if number in (None, count) else f"{number} of "
-    return f"   {among}{look.count(count, 'change')} in {place}, {look.size(fold.size)}: {fold.why}"
+    changes, size = wording.count(count, "change"), wording.size(fold.size)
+    return f"   {among}{changes} in {place}, {size}: {fold.why}"
 
 
 def _moved(fold: Fold, place: str, changes: ChangeSet) -> str:
@@ -445,10 +446,10 @@ def _moved(fold: Fold, place: str, changes: ChangeSet) -> str:
         for change in fold.changes
         if change.kind is not ChangeKind.RENAMED
     )
-    return f"{look.name(whole or '')}/ → {place} ({files:,} files, {look.size(fold.size)})"
+    return f"{wording.name(whole or '')}/ → {place} ({files:,} files, {wording.size(fold.size)})"
 
 
 def place_of(fold: Fold, changes: ChangeSet) -> str:
     """The folder of a fold by its name."""
     whole = fold.path if len(changes.targets) == 1 else f"{fold.target}/{fold.path}"
-    return f"{look.name(whole)}/"
+    return f"{wording.name(whole)}/"

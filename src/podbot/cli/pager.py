@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TextIO
 
-from podbot.cli import look
+from podbot.cli import wording
 
 if TYPE_CHECKING:
     import subprocess
@@ -27,7 +27,7 @@ def show(lines: Iterable[str], out: TextIO) -> None:
     Lines are asked for as they are read, so leaving the pager early leaves the rest undone.
     """
     waiting = iter(lines)
-    command = _command() if look.is_terminal(out) else None
+    command = _command() if wording.is_terminal(out) else None
     if command is None:
         _print(waiting, out)
         return
@@ -52,7 +52,7 @@ def _one_screen(lines: Iterator[str], height: int, width: int) -> Iterator[str]:
     taken = 0
     while taken < height and (line := next(lines, None)) is not None:
         yield line
-        taken += 1 + max(0, look.cells(line) - 1) // max(1, width)
+        taken += 1 + max(0, wording.cells(line) - 1) // max(1, width)
 
 
 def _command() -> list[str] | None:

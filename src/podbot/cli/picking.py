@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from podbot.changes.diffs.hunks import Hunk, Piece, parts
 from podbot.changes.folding import FEWEST, Fold
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
-from podbot.cli import look, merges, overview, pager, remedies
+from podbot.cli import merges, overview, pager, remedies, wording
 from podbot.cli.diffs import body, diff_lines, lines_of
 from podbot.cli.overview import Overview
 from podbot.cli.talk import Talk
@@ -154,7 +154,7 @@ class _Picking:
         if self.declined and self.taken:
             # Who said no to one thing may want to look again at the others.
             self.talk.say()
-            question = f"apply the other {look.count(len(self.taken), 'change')}?"
+            question = f"apply the other {wording.count(len(self.taken), 'change')}?"
             if self._answer(question, "yn?", ()) == "n":
                 self.taken.clear()
 
@@ -183,8 +183,8 @@ class _Picking:
 
     def _ask_fold(self, fold: Fold) -> None:
         plain = [each for each in fold.changes if self._is_plain(each)]
-        size = look.size(sum(each.size for each in plain))
-        question = f"take what is in it ({look.count(len(plain), 'change')}, {size})?"
+        size = wording.size(sum(each.size for each in plain))
+        question = f"take what is in it ({wording.count(len(plain), 'change')}, {size})?"
         answer = self._answer(question, "ynsAvq?", plain)
         if answer == "q":
             raise _StoppedError
@@ -212,7 +212,7 @@ class _Picking:
         self.talk.say()
         place = overview.place_of(fold, self.found.changes)
         names = [overview.called(each, self.found.changes) for each in others]
-        self.talk.say("\n".join(look.listed(names, overview.MOST_LISTED)))
+        self.talk.say("\n".join(wording.listed(names, overview.MOST_LISTED)))
         if self._says_yes(
             f"{place} brings these {len(others)}, as such folders do: each runs by itself"
             " once applied."
@@ -242,8 +242,8 @@ class _Picking:
 
     def _ask_folder(self, change: Change, below: Sequence[Change]) -> None:
         what = "the removal of all in it" if _is_lost(change) else "all in it"
-        size = look.size(sum(each.size for each in below))
-        question = f"take {what} ({look.count(len(below), 'change')}, {size})?"
+        size = wording.size(sum(each.size for each in below))
+        question = f"take {what} ({wording.count(len(below), 'change')}, {size})?"
         answer = self._answer(question, "ynsAvq?", [change, *below])
         if answer == "q":
             raise _StoppedError
@@ -266,7 +266,7 @@ class _Picking:
         ):
             self._ask_hunks(change, compared)
             return
-        self._show([*body(compared, self.talk.look)])
+        self._show([*body(compared, self.talk.display)])
         answer = self._answer("take it?", "ynadAvq?", [change])
         if answer == "q":
             raise _StoppedError
@@ -284,7 +284,7 @@ class _Picking:
             piece, hunk = left.pop(0)
             number += 1
             pieces = parts(hunk) if isinstance(piece, int) else ()
-            self._show([*lines_of(hunk, self.talk.look)])
+            self._show([*lines_of(hunk, self.talk.display)])
             keys = "ynadsAvq?" if len(pieces) > 1 else "ynadAvq?"
             answer = self._answer(f"take hunk {number} of {total}?", keys, [change])
             if answer == "s" and isinstance(piece, int):
@@ -324,7 +324,7 @@ class _Picking:
         where = change.where
         flags = self.found.by_itself(change)
         if flags:
-            reasons = "; ".join(look.text(flag.reason) for flag in flags)
+            reasons = "; ".join(wording.text(flag.reason) for flag in flags)
             if not self._says_yes(f"It runs by itself once applied: {reasons}."):
                 return False
             self.consented.add(where)
@@ -337,7 +337,7 @@ class _Picking:
         return True
 
     def _says_yes(self, warning: str) -> bool:
-        self.talk.say(self.talk.look.paint(warning, "danger"))
+        self.talk.say(self.talk.display.paint(warning, "danger"))
         answer = self.talk.ask(f"type {YES} to take it, anything else to leave it:")
         if answer is None:
             raise _EndedError
@@ -355,7 +355,7 @@ class _Picking:
         conflict = self.found.conflicts.get(change.where)
         if conflict is None or conflict.kind in (ConflictKind.CHANGED, ConflictKind.DELETED):
             return True
-        self.talk.say(f"cannot be applied: {look.text(remedies.with_names(conflict.message))}")
+        self.talk.say(f"cannot be applied: {wording.text(remedies.with_names(conflict.message))}")
         return False
 
     def _take(self, *changes: Change) -> None:
@@ -366,7 +366,7 @@ class _Picking:
         self.settled |= {change.where for change in changes}
 
     def _line(self, change: Change) -> str:
-        return overview.change_title(change, self.found, self.talk.look)
+        return overview.change_title(change, self.found, self.talk.display)
 
     def _show(self, lines: list[str]) -> None:
         more = len(lines) - MOST_SHOWN
@@ -375,7 +375,7 @@ class _Picking:
         self.talk.show(lines)
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
-        return diff_lines(self.found.changes, changes, self.talk.look)
+        return diff_lines(self.found.changes, changes, self.talk.display)
 
 
 # Which changes need which

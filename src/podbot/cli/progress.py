@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from podbot.changes.progress import Step, listening
-from podbot.cli import look
+from podbot.cli import wording
 
 if TYPE_CHECKING:
     import threading
@@ -36,7 +36,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._heard.enter_context(listening(self._hear))
-        if look.is_terminal(sys.stderr):
+        if wording.is_terminal(sys.stderr):
             import threading
 
             self._over = threading.Event()
@@ -60,7 +60,7 @@ class Progress:
             from podbot.cli.remedies import with_names  # much to load, and seldom
 
             wiped = "\r\x1b[K" if self._thread is not None else ""
-            told = look.message(with_names(step.doing))
+            told = wording.message(with_names(step.doing))
             print(f"{wiped}podbot: {told}", file=sys.stderr)
         elif self._counts:
             self._doing, self.done, self._total = step.doing, step.done, step.total

@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from podbot.cli import look
-from podbot.cli.look import Column
+from podbot.cli import wording
+from podbot.cli.wording import Column
 
 if TYPE_CHECKING:
     from podbot.launch.containers import ContainerInfo
@@ -85,17 +85,17 @@ def table(found: tuple[ContainerInfo, ...]) -> list[str]:
     now = time.time()
     rows = [
         (
-            look.name(each.name),
-            look.name(each.id[:12]),
-            look.name(each.status),
-            look.duration(max(0.0, now - each.created)),
-            look.name(each.kind or ""),
+            wording.name(each.name),
+            wording.name(each.id[:12]),
+            wording.name(each.status),
+            wording.duration(max(0.0, now - each.created)),
+            wording.name(each.kind or ""),
             _owner(each),
-            look.name(each.image),
+            wording.name(each.image),
         )
         for each in found
     ]
-    return look.table(columns, rows, look.look_of(sys.stdout))
+    return wording.table(columns, rows, wording.display_of(sys.stdout))
 
 
 def _owner(container: ContainerInfo) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes import records
-from podbot.cli import look
+from podbot.cli import wording
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
 
@@ -63,7 +63,7 @@ def command(verb: str, word: str, paths: Sequence[str] = (), options: Sequence[s
         words = [verb, *options, "--", word, *paths]
     else:
         words = [verb, word, *paths, *options]
-    return look.text(f"podbot changes {shlex.join(words)}")
+    return wording.text(f"podbot changes {shlex.join(words)}")
 
 
 def of_apply(error: ChangesError, word: str, given: Given) -> ChangesError:
@@ -98,7 +98,7 @@ def of_undo(error: ChangesError, word: str, paths: Sequence[str]) -> ChangesErro
     """The same error, with commands where a person can get past it."""
     if error.kind is Kind.NOTHING_TO_UNDO:
         healed = error.message.split("\n")[:-1]
-        told = f"nothing that was applied from {look.name(word)} is left to undo"
+        told = f"nothing that was applied from {wording.name(word)} is left to undo"
         remedy = f"see what was applied from it: {command('show', word)}"
         return ChangesError("\n".join([*healed, told]), kind=error.kind, remedy=remedy)
     if error.kind is not Kind.UNDO_REFUSED:
@@ -119,7 +119,7 @@ def with_names(message: str) -> str:
 
     def named(found: re.Match[str]) -> str:
         word, typed = called(found["run"]), found["typed"]
-        return look.name(word) if typed is None else f"{typed}{look.called(word)}"
+        return wording.name(word) if typed is None else f"{typed}{wording.called(word)}"
 
     return _RUN.sub(named, message)
 

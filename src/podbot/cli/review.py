@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from podbot.changes import records
-from podbot.cli import actions, as_data, care, look, overview, pager, picking, remedies
+from podbot.cli import actions, as_data, care, overview, pager, picking, remedies, wording
 from podbot.cli.diffs import diffs_but_folded
 from podbot.cli.overview import MOST_LISTED, Overview
 from podbot.cli.talk import Talk, talk_on
@@ -79,7 +79,7 @@ class _End:
         found = overview.overview_of(entry, changes)
         self.data |= as_data.entry(entry) | as_data.totals(found)
         if not self.json:
-            self.talk.say("\n".join(care.summary(found, self.talk.look, MOST_LISTED)))
+            self.talk.say("\n".join(care.summary(found, self.talk.display, MOST_LISTED)))
         if decision == "apply":
             self._apply(entry, found)
         elif decision == "discard":
@@ -131,7 +131,7 @@ class _End:
 
     def _tell_what_runs(self, found: Overview) -> None:
         """Once more: what was shown since has moved it off the screen."""
-        lines = care.by_itself(found, self.talk.look, most=MOST_LISTED)
+        lines = care.by_itself(found, self.talk.display, most=MOST_LISTED)
         if lines:
             self.talk.say("\n".join(lines))
 
@@ -153,7 +153,7 @@ class _End:
         saved = actions.save(found.changes, file)
         self.talk.say(actions.told_saved(found.changes, saved))
         for line in saved.not_carried:
-            self.talk.say(f"  not in the patch: {look.text(line)}")
+            self.talk.say(f"  not in the patch: {wording.text(line)}")
 
     # What may become of it
 
@@ -165,14 +165,14 @@ class _End:
     def _discard(self, entry: Entry) -> None:
         actions.discard(entry)
         self.data["outcome"] = "discarded"
-        self._tell(f"discarded {look.name(entry.called)}")
+        self._tell(f"discarded {wording.name(entry.called)}")
 
     def tell_kept(self) -> None:
         """Say where the changes are, and how to go on."""
         self.data["outcome"] = "kept"
-        word = look.called(self.called)
+        word = wording.called(self.called)
         self._tell(
-            f"kept as {look.name(self.called)}; go on with:",
+            f"kept as {wording.name(self.called)}; go on with:",
             f"  podbot changes show {word}     (or: diff, apply, pick, save, discard)",
             f"  podbot run --in {word} -- …    to work on in the same sandbox",
         )
@@ -200,13 +200,13 @@ class _End:
 
 
 def _named(message: str) -> str:
-    return look.message(remedies.with_names(message))
+    return wording.message(remedies.with_names(message))
 
 
 def _everything(found: Overview, talk: Talk) -> Iterator[str]:
-    yield from look.wrapped(care.total(found, talk.look), talk.look.width)
+    yield from wording.wrapped(care.total(found, talk.display), talk.display.width)
     yield ""
-    yield from overview.change_lines(found, talk.look)
+    yield from overview.change_lines(found, talk.display)
     yield ""
-    yield from diffs_but_folded(found, talk.look)
-    yield from care.warnings(found, talk.look)
+    yield from diffs_but_folded(found, talk.display)
+    yield from care.warnings(found, talk.display)

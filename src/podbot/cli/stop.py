@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, cast
 
-from podbot.cli import look
+from podbot.cli import wording
 from podbot.cli.ps import ENGINE, NAME, data
 from podbot.cli.talk import warn
 from podbot.errors import ConfigError, PodbotError
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         as_data.show({"stopped": [data(each) for each in stopped], "failed": problems})
     else:
         for each in stopped:
-            print(f"{'stopped' if arguments.keep else 'removed'}  {look.name(each.name)}")
+            print(f"{'stopped' if arguments.keep else 'removed'}  {wording.name(each.name)}")
         if arguments.all and not stopped and not failed:
             print("podbot has no containers")
     for failure in failed:
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _told(failure: Failure) -> str:
     """What was wrong, and with which: engines name some by their ids only."""
-    name, text = look.name(failure.name or ""), look.message(str(failure.error))
+    name, text = wording.name(failure.name or ""), wording.message(str(failure.error))
     return text if name in text else f"{name}: {text}"
 
 

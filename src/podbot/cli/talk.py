@@ -12,8 +12,8 @@ import termios
 from collections.abc import Iterable
 from typing import TextIO
 
-from podbot.cli import look
-from podbot.cli.look import Look
+from podbot.cli import wording
+from podbot.cli.wording import Display
 from podbot.frozen import dataclass
 
 
@@ -22,11 +22,12 @@ class Talk:
     """Who is spoken to (``out``), and how that looks."""
 
     out: TextIO
-    look: Look
+    display: Display
 
     def say(self, text: str = "") -> None:
         """One line or several, broken where they would not fit."""
-        rows = (row for line in text.split("\n") for row in look.wrapped(line, self.look.width))
+        width = self.display.width
+        rows = (row for line in text.split("\n") for row in wording.wrapped(line, width))
         self.show(rows)
 
     def show(self, lines: Iterable[str]) -> None:
@@ -36,9 +37,9 @@ class Talk:
 
     def ask(self, question: str) -> str | None:
         """The answer without blanks around it, None at the end of input (Ctrl-D)."""
-        width = self.look.width
+        width = self.display.width
         room = None if width is None else max(20, width - 6)  # some for the answer
-        rows = look.wrapped(self.look.paint(question, "title"), room)
+        rows = wording.wrapped(self.display.paint(question, "title"), room)
         self.out.write("\n".join(rows) + " ")
         self.out.flush()
         try:
@@ -47,7 +48,7 @@ class Talk:
             line = "\n"  # not an answer to anything
         except ValueError:
             line = ""  # closed
-        if not look.is_terminal(sys.stdin) or not line:
+        if not wording.is_terminal(sys.stdin) or not line:
             self.out.write("\n")  # a typed answer would have ended the line
         return line.strip() if line else None
 
@@ -57,7 +58,7 @@ class Talk:
 
     def forget_typed(self) -> None:
         """Drop what was typed before the first question: it was meant for another program."""
-        if look.is_terminal(sys.stdin):
+        if wording.is_terminal(sys.stdin):
             with contextlib.suppress(termios.error, OSError, ValueError):
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
@@ -74,5 +75,5 @@ def warn(text: str) -> None:
 
 def talk_on(stream: TextIO) -> Talk:
     """A talk that is printed on a stream."""
-    look.never_fail(stream)
-    return Talk(stream, look.look_of(stream))
+    wording.never_fail(stream)
+    return Talk(stream, wording.display_of(stream))

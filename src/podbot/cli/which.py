@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from podbot.changes import records
-from podbot.cli import look, remedies
+from podbot.cli import remedies, wording
 from podbot.errors import ChangesError, Kind
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run_of(arguments: argparse.Namespace) -> Entry:
         return found
     if word != records.LAST and _is_path(word, here):
         raise ChangesError(
-            f"{look.name(word)} is a path, and the run whose changes are meant comes before it",
+            f"{wording.name(word)} is a path, and the run whose changes are meant comes before it",
             kind=Kind.UNKNOWN_ID,
             remedy=f"{_with_last(arguments)}; or name another run: podbot changes list",
         )

@@ -21,7 +21,7 @@ from podbot.tools import texts
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Kindred, WorkspaceConfig, WorkspaceSection
+from podbot.tools.section import SectionKind, WorkspaceConfig, WorkspaceSection
 from podbot.visible import visible
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ class ContainerFolderSection(WorkspaceSection):
         )
 
 
-def _kind(name: str, title: str, text: str) -> Kindred:
-    return Kindred(f"{name}.folder", title, text, f"mcp.{name}", FolderWorkspace)
+def _kind(name: str, title: str, text: str) -> SectionKind:
+    return SectionKind(f"{name}.folder", title, text, f"mcp.{name}", FolderWorkspace)
 
 
 class _FolderHome:

@@ -32,7 +32,7 @@ TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweptWorkspaces:
     """Folders of dead sessions, by path: removed, kept for their files, in use, or stuck."""
 
     removed: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def finish(mark: Path, *, keep: bool) -> None:
             remove(folder)
 
 
-def sweep(dry_run: bool = False) -> Swept:
+def sweep(dry_run: bool = False) -> SweptWorkspaces:
     """Remove the folders that a crash left, unless they hold files that were to be kept."""
     removed: list[str] = []
     kept: list[str] = []
@@ -102,11 +102,11 @@ def sweep(dry_run: bool = False) -> Swept:
     try:
         folders = sorted(root().iterdir())
     except (FileNotFoundError, NotADirectoryError):
-        return Swept()
+        return SweptWorkspaces()
     except ConfigError as error:
-        return Swept(failed=((variables.CACHE.name, error),))
+        return SweptWorkspaces(failed=((variables.CACHE.name, error),))
     except OSError as error:
-        return Swept(failed=((str(root()), _stuck(root(), error)),))
+        return SweptWorkspaces(failed=((str(root()), _stuck(root(), error)),))
     for folder in folders:
         try:
             if os.lstat(folder).st_uid != os.getuid():
@@ -123,7 +123,7 @@ def sweep(dry_run: bool = False) -> Swept:
             failed.append((str(folder), _stuck(folder, error)))
             continue
         {"removed": removed, "kept": kept, "live": live}.get(fate, []).append(str(folder))
-    return Swept(tuple(removed), tuple(kept), tuple(live), tuple(failed))
+    return SweptWorkspaces(tuple(removed), tuple(kept), tuple(live), tuple(failed))
 
 
 def remove(path: Path) -> None:

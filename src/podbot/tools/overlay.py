@@ -27,7 +27,7 @@ from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
 from podbot.tools.shell import ShellParams, ShellResult
 from podbot.visible import visible
 
@@ -108,7 +108,7 @@ class OverlaySandboxSection(WorkspaceSection):
             chosen = replace(chosen, target=paths)  # an iterator would have nothing for a clone
         # Found now: the current folder may be another one when the sandbox is opened.
         targets = tuple(str(existing_folder(target)) for target in paths)
-        kind = Kindred(
+        kind = SectionKind(
             key="overlay.sandbox",
             title="Sandboxed Workspace",
             text=_TEXT.format(target=visible(targets[0]), network=_NETWORKS[chosen.policy.network]),

@@ -22,7 +22,7 @@ from podbot.tools import cached, hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
 from podbot.tools.shell import ShellParams, ShellResult
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class PodmanWorkspace:
     last_used_at: datetime
 
 
-_KIND = Kindred(
+_KIND = SectionKind(
     key="podman.sandbox",
     title="Container Workspace",
     text=_TEXT,

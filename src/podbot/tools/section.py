@@ -76,7 +76,7 @@ class WorkspaceConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Kindred:
+class SectionKind:
     """What one kind of section says of itself: names, text, and how far its tools go."""
 
     key: str
@@ -105,7 +105,7 @@ class WorkspaceSection(Section):
         *,
         session: Session,
         config: WorkspaceConfig,
-        kind: Kindred,
+        kind: SectionKind,
         home: Callable[[Given], Home],
     ):
         expect(session, Session, "the session of a section", ConfigError)

@@ -25,7 +25,7 @@ from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath, is_inside, normalize_host_root, normalize_host_roots
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
 from podbot.tools.shell import ShellParams, ShellResult
 
 __all__ = [
@@ -85,7 +85,7 @@ class UnsafeLocalWorkspace:
     last_used_at: datetime
 
 
-_KIND = Kindred(
+_KIND = SectionKind(
     key="local.sandbox",
     title="Local Workspace",
     text=_TEXT,

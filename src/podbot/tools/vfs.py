@@ -24,7 +24,7 @@ from podbot.tools.live import Times
 from podbot.tools.mounts import HostMount, normalize_host_root
 from podbot.tools.paths import WORKSPACE, VfsPath, normalize_string_path
 from podbot.tools.reducers import make_delete_reducer, make_write_reducer
-from podbot.tools.section import Given, Kindred, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
 
 __all__ = [
     "DeleteEntry",
@@ -64,7 +64,7 @@ class VfsWorkspace:
     last_used_at: datetime
 
 
-_KIND = Kindred(
+_KIND = SectionKind(
     key="vfs.tools",
     title="Virtual Filesystem",
     text=_TEXT,

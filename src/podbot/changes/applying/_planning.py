@@ -51,7 +51,7 @@ class Request:
     ``changes`` is all there is, ``chosen`` what is wanted of it. ``left_out`` gives a reason for
     each change that stays behind, ``overwrite`` accepts whatever the host has in the place of the
     others; ``drifted`` are those where that is known to be something else. ``unchanged`` are places
-    (by target and path) that were seen a moment ago to be as the changes say: see `drift.Look`.
+    (by target and path) that were seen a moment ago to be as the changes say: see `drift.Examined`.
     """
 
     changes: ChangeSet

@@ -131,7 +131,7 @@ class _Application:
         self._changes, self._chosen, self._on_conflict = changes, chosen, on_conflict
 
     def run(self, picked: Mapping[Key, Collection[Piece]]) -> Applied:
-        look = drift.look(self._chosen)
+        look = drift.examine(self._chosen)
         found = look.conflicts
         if found and self._on_conflict == "stop":
             raise _conflict_error((each.change, each.message) for each in found)

@@ -1,4 +1,4 @@
-"""A sandbox's stay in containers: one workspace, and one container after the other.
+"""The life of a sandbox in containers: one workspace, and one container after the other.
 
 The workspace is made once. A container is made for it, and another one when that was stopped or
 lost, over the same files. This module does; `plan.py`, `identity.py` and `target.py` decide.
@@ -49,8 +49,8 @@ SELINUX = "/sys/fs/selinux/enforce"
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
-    """What a stay rests on, found once."""
+class Prepared:
+    """What every start rests on, found once."""
 
     engine: Engine
     facts: Facts
@@ -69,13 +69,13 @@ class Line:
     stream: str = ""
 
 
-class Stay:
+class ContainerSession:
     """From the first start to the last end. One thread at a time."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
         self.starts = 0
-        self._grounds: Grounds | None = None
+        self._prepared: Prepared | None = None
         self.running: Running | None = None
         self.made: _report.Made | None = None
         """What was made last, for whoever tells of it."""
@@ -90,9 +90,9 @@ class Stay:
         """Start a container; again after it was stopped or lost, over the same files."""
         with self._lock:
             try:
-                grounds = self._found()
+                prepared = self._found()
                 self._drop()
-                return self._launch(grounds)
+                return self._launch(prepared)
             except SandboxError:
                 raise
             except PodbotError as error:
@@ -104,17 +104,17 @@ class Stay:
                     remedy="run `podbot doctor`",
                 ) from error
             finally:
-                if self.starts == 0 and self._grounds is not None:
+                if self.starts == 0 and self._prepared is not None:
                     self._leave()  # nothing is left behind by one that never came to be
 
-    def _found(self) -> Grounds:
+    def _found(self) -> Prepared:
         if self._over:
             raise LaunchError("this sandbox is closed", kind=Kind.CLOSED)
-        if self._grounds is None:
-            self._grounds = self._find()
-        return self._grounds
+        if self._prepared is None:
+            self._prepared = self._find()
+        return self._prepared
 
-    def _find(self) -> Grounds:
+    def _find(self) -> Prepared:
         settings = self.settings
         engine = _engines.connect(settings.engine)
         facts = engine.facts
@@ -129,11 +129,11 @@ class Stay:
             who = _identity.choose(kind, caller, target.owner if owned and target else None)
         able = _overlays.able(engine)
         contents, place = _workspace.prepare(settings, target, who, able)
-        return Grounds(engine, facts, target, who, place, Workspace(contents, settings.discard))
+        return Prepared(engine, facts, target, who, place, Workspace(contents, settings.discard))
 
-    def _launch(self, grounds: Grounds) -> Launched:
+    def _launch(self, prepared: Prepared) -> Launched:
         try:
-            line = self._reach(grounds)
+            line = self._reach(prepared)
         except _overlays.Unfit as unfit:
             if self.settings.layer is not None:
                 raise LaunchError(
@@ -141,15 +141,15 @@ class Stay:
                     kind=Kind.UNSUPPORTED,
                     remedy="use the engine or the backend that made it",
                 ) from None
-            grounds = self._grounds = self._find_again(grounds)
-            line = self._reach(grounds)
+            prepared = self._prepared = self._find_again(prepared)
+            line = self._reach(prepared)
         self.running = line.running
         self.starts += 1
-        contents = grounds.workspace.contents
-        self._watch(grounds, line.running)
+        contents = prepared.workspace.contents
+        self._watch(prepared, line.running)
         made = self.made = _report.Made(
-            self.settings, grounds.facts, grounds.identity, contents,
-            line.running.runtime, line.running.grouped, _selinux(grounds, line), line.stream,
+            self.settings, prepared.facts, prepared.identity, contents,
+            line.running.runtime, line.running.grouped, _selinux(prepared, line), line.stream,
         )  # fmt: skip
         return Launched(
             workdir=WORKDIR,
@@ -163,36 +163,36 @@ class Stay:
             descriptors=not line.stream,
         )
 
-    def _watch(self, grounds: Grounds, running: Running) -> None:
+    def _watch(self, prepared: Prepared, running: Running) -> None:
         """Mind how much the workspace holds, if that is limited."""
-        limit, layer = self.settings.limits.disk, grounds.workspace.layer
+        limit, layer = self.settings.limits.disk, prepared.workspace.layer
         if limit is not None and self.settings.workspace != "bind":
-            watched = grounds.place.path if layer is None else layer.path
+            watched = prepared.place.path if layer is None else layer.path
             self._watcher = DiskWatcher(watched, limit, running.kill)
 
-    def _find_again(self, grounds: Grounds) -> Grounds:
+    def _find_again(self, prepared: Prepared) -> Prepared:
         """The engine's overlays turned out to be of no use: work on a copy."""
-        grounds.workspace.settle()
-        grounds.place.remove()
-        self._grounds = None
+        prepared.workspace.settle()
+        prepared.place.remove()
+        self._prepared = None
         return self._find()
 
-    def _reach(self, grounds: Grounds) -> Line:
+    def _reach(self, prepared: Prepared) -> Line:
         """A guest that answers, past the engine if that can be."""
-        why = _engines.why_stream(grounds.engine, self.settings.runtime)
+        why = _engines.why_stream(prepared.engine, self.settings.runtime)
         if why is None:
             try:
-                return self._by_socket(grounds)
+                return self._by_socket(prepared)
             except _making.SocketUselessError as useless:
-                line = self._by_stream(grounds, str(useless))
-                _engines.remember_stream(grounds.engine, str(useless))
+                line = self._by_stream(prepared, str(useless))
+                _engines.remember_stream(prepared.engine, str(useless))
                 return line
-        return self._by_stream(grounds, why)
+        return self._by_stream(prepared, why)
 
-    def _by_socket(self, grounds: Grounds) -> Line:
-        door = Door(grounds.place.door)
+    def _by_socket(self, prepared: Prepared) -> Line:
+        door = Door(prepared.place.door)
         try:
-            running = self._created(grounds, stream=False)
+            running = self._created(prepared, stream=False)
             try:
                 why = _engines.why_stream(running.engine, running.runtime)
                 if why is not None:  # the engine's default, as it turns out
@@ -201,8 +201,8 @@ class Stay:
                 line, visitor = door.wait(READY_SECONDS, lambda: _making.look(running))
                 try:
                     running.hold(visitor.pid)
-                    _making.check_visitor(visitor, grounds.identity)
-                    _overlays.check(running.engine, visitor.pid, grounds.workspace.contents)
+                    _making.check_visitor(visitor, prepared.identity)
+                    _overlays.check(running.engine, visitor.pid, prepared.workspace.contents)
                 except BaseException:
                     line.close()
                     raise
@@ -213,8 +213,8 @@ class Stay:
             door.close()
         return Line(running, line)
 
-    def _by_stream(self, grounds: Grounds, why: str) -> Line:
-        running = self._created(grounds, stream=True)
+    def _by_stream(self, prepared: Prepared, why: str) -> Line:
+        running = self._created(prepared, stream=True)
         try:
             hijacked = running.engine.containers.attach(running.id)
             try:
@@ -223,7 +223,7 @@ class Stay:
                 hijacked.close()
                 raise
             line = self._booted(Attached(hijacked))
-            if grounds.facts.local:
+            if prepared.facts.local:
                 with contextlib.suppress(ContainerError):  # it ended: the channel will tell
                     running.hold(running.engine.containers.inspect(running.id).pid)
         except BaseException:
@@ -245,34 +245,34 @@ class Stay:
     @property
     def _elsewhere(self) -> bool:
         """Whether the workspace is in another machine's memory."""
-        return self._grounds is not None and self._grounds.workspace.contents.mount is None
+        return self._prepared is not None and self._prepared.workspace.contents.mount is None
 
     @property
     def to_send(self) -> str | None:
         """The folder whose files must be sent in, as they could not be mounted."""
-        grounds = self._grounds
-        return grounds.target.path if self._elsewhere and grounds and grounds.target else None
+        prepared = self._prepared
+        return prepared.target.path if self._elsewhere and prepared and prepared.target else None
 
-    def _created(self, grounds: Grounds, *, stream: bool) -> Running:
+    def _created(self, prepared: Prepared, *, stream: bool) -> Running:
         draft = _plan.Draft(
             self.settings,
-            grounds.facts,
-            grounds.identity,
-            grounds.workspace.contents.mount,
+            prepared.facts,
+            prepared.identity,
+            prepared.workspace.contents.mount,
             self.settings.name or f"podbot-{os.urandom(6).hex()}",
-            grounds.place.door,
+            prepared.place.door,
             stream,
-            grounds.facts.local and not stream and os.path.exists(SELINUX),
+            prepared.facts.local and not stream and os.path.exists(SELINUX),
         )
         spec = _plan.spec(draft)
-        engine = grounds.engine
+        engine = prepared.engine
         try:
             created = _making.create(engine, spec)
         except ContainerError as error:
             other = _engines.with_runtime(engine, spec.runtime, error)
             if other is None:
                 raise
-            self._grounds = replace(grounds, engine=other)
+            self._prepared = replace(prepared, engine=other)
             engine, created = other, _making.create(other, spec)
         return Running(engine, created, spec.name or created.id)
 
@@ -302,8 +302,8 @@ class Stay:
         if self.settings.privileged:
             raise no_folder()
         with self._lock:
-            grounds = self._found()
-            if grounds.target is not None:
+            prepared = self._found()
+            if prepared.target is not None:
                 raise SandboxError(
                     "this sandbox has a target already",
                     kind=Kind.INVALID,
@@ -316,13 +316,13 @@ class Stay:
                     remedy="upload() what it needs",
                 )
             target = targets.checked(given, self.settings.policy)
-            grounds.workspace.fill(target, grounds.identity, self.settings.limits)
-            self._grounds = replace(grounds, target=target)
+            prepared.workspace.fill(target, prepared.identity, self.settings.limits)
+            self._prepared = replace(prepared, target=target)
             if self._watcher is not None and self.running is not None:
                 self._watcher.stop()
-                self._watch(grounds, self.running)
+                self._watch(prepared, self.running)
             if self.made is not None:
-                self.made = replace(self.made, contents=grounds.workspace.contents)
+                self.made = replace(self.made, contents=prepared.workspace.contents)
 
     # Ending
 
@@ -353,13 +353,13 @@ class Stay:
                 running.end()
 
     def _leave(self) -> None:
-        grounds, self._grounds = self._grounds, None
-        if grounds is not None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
             try:
-                grounds.workspace.settle()
+                prepared.workspace.settle()
             finally:
-                grounds.place.remove()
+                prepared.place.remove()
 
 
-def _selinux(grounds: Grounds, line: Line) -> bool:
-    return grounds.facts.local and not line.stream and os.path.exists(SELINUX)
+def _selinux(prepared: Prepared, line: Line) -> bool:
+    return prepared.facts.local and not line.stream and os.path.exists(SELINUX)

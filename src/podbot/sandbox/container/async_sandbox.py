@@ -14,7 +14,7 @@ from podbot.sandbox.async_sandbox import AsyncSandbox, finish
 from podbot.sandbox.channel import closed_error
 from podbot.sandbox.container import _idling, _report
 from podbot.sandbox.container.launcher import ContainerLauncher
-from podbot.sandbox.container.sandbox import ContainerInfo, cannot_freeze, resumed
+from podbot.sandbox.container.sandbox import CurrentContainer, cannot_freeze, resumed
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.ops import Op
@@ -37,7 +37,7 @@ class AsyncContainerSandbox(AsyncSandbox):
 
     def _begin(self, launcher: ContainerLauncher) -> None:
         super().__init__(launcher)
-        self._stay, self._settings = launcher.stay, launcher.settings
+        self._session, self._settings = launcher.session, launcher.settings
         self._gate = asyncio.Lock()  # held by whoever starts, stops or freezes it
         self._ready = self._begun = False
         self._waking: asyncio.Task[object] | None = None
@@ -49,9 +49,9 @@ class AsyncContainerSandbox(AsyncSandbox):
     # The container
 
     @property
-    def container(self) -> ContainerInfo | None:
+    def container(self) -> CurrentContainer | None:
         """The container it is in; none before it is started and after it was stopped."""
-        return ContainerInfo.of(self._stay)
+        return CurrentContainer.of(self._session)
 
     async def start(self) -> Self:
         """Start the sandbox; a lazy one only gets ready to, and starts at the first verb.
@@ -61,7 +61,7 @@ class AsyncContainerSandbox(AsyncSandbox):
         if not self._begun:
             self._begun = True
             self._loop = asyncio.get_running_loop()
-            self._finalizer = weakref.finalize(self, self._stay.end)
+            self._finalizer = weakref.finalize(self, self._session.end)
             if self._settings.idle is not None:
                 _idling.mind(self, self._settings.idle)
             if self._settings.lazy:
@@ -69,7 +69,7 @@ class AsyncContainerSandbox(AsyncSandbox):
         try:
             await self._wake()
         except BaseException:
-            if self._stay.starts == 0:
+            if self._session.starts == 0:
                 await self.close()
             raise
         return self
@@ -82,7 +82,7 @@ class AsyncContainerSandbox(AsyncSandbox):
                 raise closed_error()
             self._waking = asyncio.current_task()
             try:
-                running = self._stay.running
+                running = self._session.running
                 if running is not None and running.paused:
                     await finish(asyncio.to_thread(resumed, running), None)
                 else:
@@ -92,8 +92,8 @@ class AsyncContainerSandbox(AsyncSandbox):
                         self._finalizer.detach()
                     self._drop()
                     await self._attach(launched)
-                    if self._stay.to_send is not None:
-                        await self.upload(self._stay.to_send, WORKDIR)
+                    if self._session.to_send is not None:
+                        await self.upload(self._session.to_send, WORKDIR)
                 self._ready = True
             finally:
                 self._waking = None
@@ -101,7 +101,7 @@ class AsyncContainerSandbox(AsyncSandbox):
     def _let_go(self, launched: Launched) -> None:
         """A start that nobody waits for any more; the files stay."""
         launched.connection.close()
-        self._stay.stop()
+        self._session.stop()
 
     async def stop(self) -> None:
         """End the container and keep the files; the next call starts another one."""
@@ -109,17 +109,17 @@ class AsyncContainerSandbox(AsyncSandbox):
             await self._stop()
 
     async def _stop(self) -> None:
-        if self.closed or self._stay.running is None:
+        if self.closed or self._session.running is None:
             return
         self._ready = False
         self._drop()
-        await finish(asyncio.to_thread(self._stay.stop), None)
+        await finish(asyncio.to_thread(self._session.stop), None)
 
     async def pause(self) -> None:
         """Freeze everything in it; the next call, or `resume`, lets it go on."""
         await self._wake()
         async with self._gate:
-            running = self._stay.running
+            running = self._session.running
             if running is None:
                 raise closed_error()
             self._ready = False
@@ -136,10 +136,10 @@ class AsyncContainerSandbox(AsyncSandbox):
     async def fill(self, target: Target) -> None:
         """Give a sandbox that was opened without a target one: its files are copied in."""
         await self._wake()
-        await finish(asyncio.to_thread(self._stay.fill, target), None)
-        if self._stay.made is not None:
-            self.layer = self._stay.made.contents.layer
-            self.guarantees = _report.guarantees(self._stay.made)
+        await finish(asyncio.to_thread(self._session.fill, target), None)
+        if self._session.made is not None:
+            self.layer = self._session.made.contents.layer
+            self.guarantees = _report.guarantees(self._session.made)
 
     @property
     def last_used(self) -> float:

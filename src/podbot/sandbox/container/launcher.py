@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from podbot.sandbox.container._session import Stay
+from podbot.sandbox.container._session import ContainerSession
 from podbot.sandbox.container.settings import ContainerOptions, Settings, Target
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
@@ -29,11 +29,11 @@ class ContainerLauncher(Launcher):
         self.settings = Settings.of(target, options)
         self.policy: Policy = self.settings.policy
         self.limits: Limits = self.settings.limits
-        self.stay = Stay(self.settings)
+        self.session = ContainerSession(self.settings)
 
     def launch(self) -> Launched:
         """Start the container, and the guest in it."""
-        return self.stay.start()
+        return self.session.start()
 
     def sandbox(self) -> ContainerSandbox:
         """A sandbox of this launcher."""

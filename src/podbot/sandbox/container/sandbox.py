@@ -17,7 +17,7 @@ from podbot.frozen import dataclass
 from podbot.sandbox.channel import closed_error
 from podbot.sandbox.container import _idling, _report
 from podbot.sandbox.container._running import Running
-from podbot.sandbox.container._session import Stay
+from podbot.sandbox.container._session import ContainerSession
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
 from podbot.sandbox.ops import Op
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerInfo:
+class CurrentContainer:
     """Which container a sandbox is in at the moment."""
 
     id: str
@@ -36,10 +36,10 @@ class ContainerInfo:
     image: str
 
     @classmethod
-    def of(cls, stay: Stay) -> ContainerInfo | None:
-        """The container of a stay, while there is one."""
-        running = stay.running
-        return None if running is None else cls(running.id, running.name, stay.settings.image)
+    def of(cls, session: ContainerSession) -> CurrentContainer | None:
+        """The container of a session, while there is one."""
+        running = session.running
+        return None if running is None else cls(running.id, running.name, session.settings.image)
 
 
 class ContainerSandbox(Sandbox):
@@ -56,7 +56,7 @@ class ContainerSandbox(Sandbox):
         return made
 
     def _begin(self, launcher: ContainerLauncher) -> None:
-        self._launcher, self._stay = launcher, launcher.stay
+        self._launcher, self._session = launcher, launcher.session
         self._settings = launcher.settings
         self._gate = threading.RLock()  # held by whoever starts, stops or freezes it
         self._ready = False
@@ -69,7 +69,7 @@ class ContainerSandbox(Sandbox):
         self._descriptors = False
         self._pipes: dict[int, OutputPipes] = {}
         self._closing = threading.Lock()
-        self._finalizer = weakref.finalize(self, self._stay.end)
+        self._finalizer = weakref.finalize(self, self._session.end)
         if not self._settings.lazy:
             try:
                 self.start()
@@ -82,9 +82,9 @@ class ContainerSandbox(Sandbox):
     # The container
 
     @property
-    def container(self) -> ContainerInfo | None:
+    def container(self) -> CurrentContainer | None:
         """The container it is in; none before it is started and after it was stopped."""
-        return ContainerInfo.of(self._stay)
+        return CurrentContainer.of(self._session)
 
     def start(self) -> None:
         """Start the container now, if it does not run; thaw it if it is frozen."""
@@ -93,7 +93,7 @@ class ContainerSandbox(Sandbox):
                 return
             if self.closed:
                 raise closed_error()
-            running = self._stay.running
+            running = self._session.running
             if running is not None and running.paused:
                 resumed(running)
                 self._ready = True
@@ -102,12 +102,12 @@ class ContainerSandbox(Sandbox):
             try:
                 launched = self._launcher.launch()
                 before = self._finalizer.detach()
-                if before is not None and self._stay.starts > 1:
+                if before is not None and self._session.starts > 1:
                     self._channel.close()
                     self._drop_pipes()
                 self._attach(self._launcher, launched)
-                if self._stay.to_send is not None:
-                    self.upload(self._stay.to_send, WORKDIR)
+                if self._session.to_send is not None:
+                    self.upload(self._session.to_send, WORKDIR)
                 self._ready = True
             finally:
                 self._waking = None
@@ -115,11 +115,11 @@ class ContainerSandbox(Sandbox):
     def stop(self) -> None:
         """End the container and keep the files; the next call starts another one."""
         with self._gate:
-            if self.closed or self._stay.running is None:
+            if self.closed or self._session.running is None:
                 return
             self._ready = False
             self._channel.close()
-            self._stay.stop()
+            self._session.stop()
             self._drop_pipes()
 
     def pause(self) -> None:
@@ -129,7 +129,7 @@ class ContainerSandbox(Sandbox):
         """
         with self._gate:
             self.start()
-            running = self._stay.running
+            running = self._session.running
             assert running is not None  # noqa: S101 - it was started
             try:
                 running.pause()
@@ -147,10 +147,10 @@ class ContainerSandbox(Sandbox):
         The changes to it are then in `layer`, as if it had been opened with it.
         """
         self.start()
-        self._stay.fill(target)
-        if self._stay.made is not None:
-            self.layer = self._stay.made.contents.layer
-            self.guarantees = _report.guarantees(self._stay.made)
+        self._session.fill(target)
+        if self._session.made is not None:
+            self.layer = self._session.made.contents.layer
+            self.guarantees = _report.guarantees(self._session.made)
 
     def cancel(self, thread: int) -> bool:
         """End what another thread waits for; see `Sandbox.cancel`."""

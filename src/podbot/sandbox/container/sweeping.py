@@ -16,7 +16,7 @@ from podbot.sandbox.container._running import remove
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweptContainers:
     """What was found dead and removed: containers by name, and folders.
 
     ``failed`` are containers that could not be removed, each with the reason; ``problem`` is the
@@ -33,7 +33,7 @@ class Swept:
         return self.failed[0][1].message if self.failed else None
 
 
-def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
+def sweep(engine: Engine | None, dry_run: bool = False) -> SweptContainers:
     """Remove the containers of dead owners from an engine, if one is given, and their folders.
 
     All that podbot makes is looked at, whatever it was made for. Raises `ContainerError` if the
@@ -43,7 +43,7 @@ def sweep(engine: Engine | None, dry_run: bool = False) -> Swept:
     folders = place.sweep(dry_run)
     if not dry_run and not place.any_left():
         _kit.drop_old()
-    return Swept(tuple(containers), tuple(folders), tuple(failed))
+    return SweptContainers(tuple(containers), tuple(folders), tuple(failed))
 
 
 def _containers(

@@ -444,7 +444,7 @@ def _traits(meta: dict[str, object]) -> Traits:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweptLayers:
     """What a sweep did: layers removed, kept because they hold changes, and still in use."""
 
     removed: tuple[str, ...]
@@ -455,7 +455,7 @@ class Swept:
 HALF_MADE_AGE = 60.0
 
 
-def sweep(dry_run: bool = False) -> Swept:
+def sweep(dry_run: bool = False) -> SweptLayers:
     """Remove what dead sandboxes left that holds no change: never a live one, never a change.
 
     Half-made layers go once they are a minute old and nobody holds their lock.
@@ -483,7 +483,7 @@ def sweep(dry_run: bool = False) -> Swept:
             kept.append(layer.id)
             if not dry_run:
                 layer.drop_scratch()
-    return Swept(tuple(removed), tuple(kept), tuple(live))
+    return SweptLayers(tuple(removed), tuple(kept), tuple(live))
 
 
 _NAME = re.compile(rf"(?:{re.escape(TRASH)})?\d{{8}}-\d{{6}}-[0-9a-f]{{8}}")

@@ -1,11 +1,11 @@
 """From a fresh fork to a locked-down sandbox: the numbered story of the overlay backend.
 
 Runs once, in the child that will be the guest, right after `kernel.fork_into` put it into new
-user, mount, pid, ipc, uts and (unless the policy says host) net namespaces: first `Ground`, which
-needs to know nothing, then `Ground.enter` with the plan, which the host made. When that returns,
-nothing here can be undone from inside: no capability is left, none can be gained, and the calls
-that could matter are filtered. A step that fails raises `SetupError`, and the child ends without
-ever running anything.
+user, mount, pid, ipc, uts and (unless the policy says host) net namespaces: first `HalfwayChild`,
+which needs to know nothing, then `HalfwayChild.enter` with the plan, which the host made. When that
+returns, nothing here can be undone from inside: no capability is left, none can be gained, and the
+calls that could matter are filtered. A step that fails raises `SetupError`, and the child ends
+without ever running anything.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Terms:
     rehearse: bool
 
 
-class Ground:
+class HalfwayChild:
     """A child half-way: in its own namespaces, with everything no plan decides done.
 
     The zygote keeps one such child in stock, so that a sandbox need not wait for it.

@@ -346,9 +346,9 @@ def _become_guest(orders: socket.socket, ground_for: _setup.Terms, files: tuple[
         orders.detach()
         os.closerange(GUEST_FD + 1, 1 << 20)
         inside = Guest()
-        ground: _setup.Ground | _setup.SetupError
+        ground: _setup.HalfwayChild | _setup.SetupError
         try:
-            ground = _setup.Ground(ground_for)
+            ground = _setup.HalfwayChild(ground_for)
             if ground_for.rehearse:
                 inside.rehearse()
         except _setup.SetupError as error:
@@ -366,7 +366,7 @@ def _become_guest(orders: socket.socket, ground_for: _setup.Terms, files: tuple[
         os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
 
 
-def _serve(inside: Guest, ground: _setup.Ground | _setup.SetupError, plan: Plan) -> None:
+def _serve(inside: Guest, ground: _setup.HalfwayChild | _setup.SetupError, plan: Plan) -> None:
     try:
         if isinstance(ground, _setup.SetupError):
             raise ground

@@ -37,7 +37,7 @@ NARROWEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Display:
     """What a stream can show. ``width`` is None where nothing has to fit: in pipes and files."""
 
     colour: bool = False
@@ -50,12 +50,12 @@ class Look:
         return f"\x1b[{_CODES[style]}m{text}{_PLAIN}"
 
 
-def look_of(stream: TextIO) -> Look:
+def display_of(stream: TextIO) -> Display:
     """Colours and a width for terminals (``NO_COLOR`` is obeyed), neither for anything else."""
     if not is_terminal(stream):
-        return Look()
+        return Display()
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return Look(not plain, _width(stream))
+    return Display(not plain, _width(stream))
 
 
 def _width(stream: TextIO) -> int:
@@ -242,16 +242,16 @@ class Column:
     """It is what a person types to go on: of those that give way it is the last."""
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], look: Look) -> list[str]:
+def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], display: Display) -> list[str]:
     """A line of titles and the rows, aligned."""
     titles = [column.title for column in columns]
     widths = [max(map(cells, texts)) for texts in zip(titles, *rows, strict=True)]
-    if look.width is not None:
-        _narrow(widths, columns, look.width)
+    if display.width is not None:
+        _narrow(widths, columns, display.width)
     lines = [_row(texts, columns, widths) for texts in (titles, *rows)]
-    if look.width is not None:  # nothing is left that could give way
-        lines = [clipped(line, look.width) for line in lines]
-    return [look.paint(lines[0], "title"), *lines[1:]]
+    if display.width is not None:  # nothing is left that could give way
+        lines = [clipped(line, display.width) for line in lines]
+    return [display.paint(lines[0], "title"), *lines[1:]]
 
 
 def _narrow(widths: list[int], columns: Sequence[Column], room: int) -> None:

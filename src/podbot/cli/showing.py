@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from podbot.changes import records
 from podbot.changes.risk.rules import Level
-from podbot.cli import care, look, overview, pager, remedies
-from podbot.cli.look import Column
+from podbot.cli import care, overview, pager, remedies, wording
 from podbot.cli.progress import Progress
 from podbot.cli.talk import tell, warn
+from podbot.cli.wording import Column
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
 
@@ -53,16 +53,17 @@ def list_runs(arguments: argparse.Namespace) -> int:
         as_data.show({"runs": listed})
         return DONE
     elsewhere = len(every) - len(entries)
-    more = f"{look.count(elsewhere, 'run')} elsewhere: podbot changes list --all"
+    more = f"{wording.count(elsewhere, 'run')} elsewhere: podbot changes list --all"
     if entries:
         page([*_table(entries, amounts), *([more] if elsewhere else [])])
     else:
         tell("no changes are waiting" + (f" here; {more}" if elsewhere else ""))
         lost = [each for each in known if each.lost and (here is None or each.is_about(here))]
         if lost:
-            called = look.called(lost[0].called)
+            called = wording.called(lost[0].called)
+            gone = wording.count(len(lost), "run")
             tell(
-                f"those of {look.count(len(lost), 'run')} here are gone, and nobody discarded them:"
+                f"those of {gone} here are gone, and nobody discarded them:"
                 f" podbot changes show {called} says more"
             )
     return DONE
@@ -105,9 +106,11 @@ def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
         Column("COMMAND", gives_way=True),
     )
     listed = list(zip(entries, amounts, strict=True))
-    lines = look.table(columns, [_row_of_any(*pair) for pair in listed], look.look_of(sys.stdout))
+    lines = wording.table(
+        columns, [_row_of_any(*pair) for pair in listed], wording.display_of(sys.stdout)
+    )
     damaged = [
-        (look.name(entry.called), amount) for entry, amount in listed if isinstance(amount, str)
+        (wording.name(entry.called), amount) for entry, amount in listed if isinstance(amount, str)
     ]
     return lines + [f"{called} cannot be read: {why}" for called, why in damaged]
 
@@ -118,26 +121,26 @@ def _row_of_any(entry: Entry, amount: Amount) -> tuple[str, ...]:
         return _row(entry, amount)
     except Exception:
         return (
-            look.name(entry.called),
-            look.UNKNOWN,
+            wording.name(entry.called),
+            wording.UNKNOWN,
             "damaged",
-            look.UNKNOWN,
-            look.UNKNOWN,
+            wording.UNKNOWN,
+            wording.UNKNOWN,
             "",
             "",
         )
 
 
 def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
-    command = look.words(entry.record.command) if entry.record is not None else ""
-    number, size = ("?", "?") if isinstance(amount, str) else (amount[0], look.size(amount[1]))
+    command = wording.words(entry.record.command) if entry.record is not None else ""
+    number, size = ("?", "?") if isinstance(amount, str) else (amount[0], wording.size(amount[1]))
     return (
-        look.name(entry.called),
-        look.duration(time.time() - entry.started),
+        wording.name(entry.called),
+        wording.duration(time.time() - entry.started),
         "applied" if _is_all_applied(entry, amount) else overview.short_status(entry),
         str(number),
         size,
-        look.name(", ".join(entry.targets)),
+        wording.name(", ".join(entry.targets)),
         command,
     )
 
@@ -170,27 +173,27 @@ def show(arguments: argparse.Namespace) -> int:
 def _show_lines(
     entry: Entry, applications: Sequence[Application], found: Overview | None, *, every: bool
 ) -> Iterator[str]:
-    look_ = look.look_of(sys.stdout)
-    yield from overview.heading(entry, look_)
-    yield from overview.history(applications, look_)
+    display = wording.display_of(sys.stdout)
+    yield from overview.heading(entry, display)
+    yield from overview.history(applications, display)
     yield ""
     if found is None:
         if entry.lost:
             told = f"its changes are gone, and nobody discarded them: {overview.HOW_LOST}"
-            yield from look.wrapped(told, look_.width)
+            yield from wording.wrapped(told, display.width)
         else:
             yield "nothing is left of its changes"
         return
-    yield from look.wrapped(care.total(found, look_), look_.width)
+    yield from wording.wrapped(care.total(found, display), display.width)
     if found.changes:
         runs = len({flag.change.where for flag in found.flagged(Level.BY_ITSELF)})
         if runs:
             told = "runs by itself" if runs == 1 else "run by themselves"
-            line = look_.paint(f"{runs} of them {told} once applied: see the end", "danger")
-            yield from look.wrapped(line, look_.width)
+            line = display.paint(f"{runs} of them {told} once applied: see the end", "danger")
+            yield from wording.wrapped(line, display.width)
         yield ""
-        yield from overview.read_from(entry, overview.change_lines(found, look_, every=every))
-    needs = care.warnings(found, look_, every=every)
+        yield from overview.read_from(entry, overview.change_lines(found, display, every=every))
+    needs = care.warnings(found, display, every=every)
     if needs:
         yield ""
         yield from needs
@@ -244,17 +247,17 @@ def _diff_lines(
     from podbot.changes.folding import folds
     from podbot.cli.diffs import diff_lines, diffs_but_folded
 
-    look_ = look.look_of(sys.stdout)
+    display = wording.display_of(sys.stdout)
     paths = meant(changes, arguments.paths)
     # Who names such a folder, or something in it, wants to see it.
     if arguments.all or all(_is_named(fold, paths) for fold in folds(changes, whole)):
-        return diff_lines(changes, changes, look_)
+        return diff_lines(changes, changes, display)
     found = overview.overview_of(entry, changes, whole)
     unfolded = {
         change.where for fold in found.folds if _is_named(fold, paths) for change in fold.changes
     }
     folded = {where: fold for where, fold in found.folded.items() if where not in unfolded}
-    return diffs_but_folded(replace(found, folded=folded), look_)
+    return diffs_but_folded(replace(found, folded=folded), display)
 
 
 def _is_named(fold: Fold, paths: Sequence[str]) -> bool:
@@ -270,7 +273,7 @@ def _print_patch(entry: Entry, changes: ChangeSet) -> None:
     from podbot.changes import undecided
     from podbot.changes.diffs.patch import not_in_patch, patch
 
-    if look.is_terminal(sys.stdout):
+    if wording.is_terminal(sys.stdout):
         raise ChangesError(
             "a patch holds the bytes as they are, and a terminal might obey them",
             kind=Kind.INVALID,
@@ -333,7 +336,7 @@ def page(lines: Iterable[str]) -> None:
 def tell_live(entry: Entry) -> None:
     """Say that a run is not over."""
     if entry.live:
-        called = look.name(entry.called)
+        called = wording.name(entry.called)
         warn(f"podbot: {called} still runs; this is what it has changed so far")
 
 
@@ -342,7 +345,7 @@ def tell_undecided(lines: Sequence[str], called: str) -> None:
     if lines:
         warn("podbot: another run did these, too; saved is what this one did:")
         for line in lines:
-            warn(f"  {look.message(remedies.with_names(line))}")
+            warn(f"  {wording.message(remedies.with_names(line))}")
         tell_how_to_decide(called)
 
 
@@ -354,6 +357,6 @@ def tell_how_to_decide(called: str) -> None:
 def tell_lost(lost: Sequence[str]) -> None:
     """Say what a patch does not hold."""
     if lost:
-        warn(f"podbot: a patch cannot carry {look.count(len(lost), 'thing')}:")
+        warn(f"podbot: a patch cannot carry {wording.count(len(lost), 'thing')}:")
         for line in lost:
-            warn(f"  {look.text(remedies.with_names(line))}")
+            warn(f"  {wording.text(remedies.with_names(line))}")

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from cli_runs import Terminal
 
-from podbot.cli import as_data, look, pager
-from podbot.cli.look import Column, Look
+from podbot.cli import as_data, pager, wording
 from podbot.cli.progress import Progress
 from podbot.cli.talk import Talk
+from podbot.cli.wording import Column, Display
 
-PLAIN = Look()
+PLAIN = Display()
 
 
 def test_a_name_from_inside_stays_on_its_line_and_commands_nothing() -> None:
-    assert look.name("a\nb\tc\x1b[2Jd\u202ee\udcff") == "a\\nb\\tc\\x1b[2Jd\\u202ee\\xff"
-    assert look.message("one\x07\ntwo") == "one\\x07\ntwo"
-    assert look.message(look.name("a\x1b\\")) == look.name("a\x1b\\") == "a\\x1b\\\\"
-    assert look.words(["rm", "-f", "a b\n"]) == "rm -f 'a b\\n'"
+    assert wording.name("a\nb\tc\x1b[2Jd\u202ee\udcff") == "a\\nb\\tc\\x1b[2Jd\\u202ee\\xff"
+    assert wording.message("one\x07\ntwo") == "one\\x07\ntwo"
+    assert wording.message(wording.name("a\x1b\\")) == wording.name("a\x1b\\") == "a\\x1b\\\\"
+    assert wording.words(["rm", "-f", "a b\n"]) == "rm -f 'a b\\n'"
 
 
 @pytest.mark.parametrize(
@@ -32,27 +32,27 @@ def test_a_name_from_inside_stays_on_its_line_and_commands_nothing() -> None:
      (1 << 20, "1.0 MiB"), (1020 << 10, "1.0 MiB"), (5 << 50, "5120 TiB")],
 )  # fmt: skip
 def test_sizes_are_short(number: int, text: str) -> None:
-    assert look.size(number) == text
+    assert wording.size(number) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(-1, "0 s"), (59.9, "59 s"), (60, "1 min"), (7201, "2 h"), (2e5, "2 d")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert look.duration(seconds) == text
+    assert wording.duration(seconds) == text
 
 
 def test_counts_and_lists_are_words() -> None:
-    assert [look.count(n, "change") for n in (0, 1, 2)] == ["0 changes", "1 change", "2 changes"]
-    assert look.listed(["a", "b", "c"], 3) == ["a", "b", "c"]
-    assert look.listed(["a", "b", "c", "d"], 3) == ["a", "b", "… and 2 more"]
+    assert [wording.count(n, "change") for n in (0, 1, 2)] == ["0 changes", "1 change", "2 changes"]
+    assert wording.listed(["a", "b", "c"], 3) == ["a", "b", "c"]
+    assert wording.listed(["a", "b", "c", "d"], 3) == ["a", "b", "… and 2 more"]
 
 
 def test_a_table_is_aligned_and_whole_in_a_pipe() -> None:
     columns = (Column("A"), Column("LONG", gives_way=True))
     rows = [("x", "y" * 300), ("日本", "z")]
 
-    assert look.table(columns, rows, PLAIN) == [
+    assert wording.table(columns, rows, PLAIN) == [
         "A     LONG",
         "x     " + "y" * 300,
         "日本  z",
@@ -67,9 +67,9 @@ def test_a_table_fits_the_terminal_by_cutting_what_gives_way() -> None:
     )
     rows = [("1234", "/home/someone/work/project", "make all the things there are to make")]
 
-    lines = look.table(columns, rows, Look(width=40))
+    lines = wording.table(columns, rows, Display(width=40))
 
-    assert [look.cells(line) for line in lines] == [31, 40]
+    assert [wording.cells(line) for line in lines] == [31, 40]
     assert lines[1].endswith("make all the th…")
     assert "…ne/work/project" in lines[1]
 
@@ -77,24 +77,24 @@ def test_a_table_fits_the_terminal_by_cutting_what_gives_way() -> None:
 def test_a_table_that_cannot_fit_is_cut() -> None:
     rows = [("x" * 50, "y" * 50)]
     columns = (Column("A"), Column("B", gives_way=True))
-    assert look.table(columns, rows, Look(width=60))[1] == "x" * 50 + "  yyyyyyy…"
-    assert look.table(columns, rows, Look(width=20))[1] == "x" * 19 + "…"
+    assert wording.table(columns, rows, Display(width=60))[1] == "x" * 50 + "  yyyyyyy…"
+    assert wording.table(columns, rows, Display(width=20))[1] == "x" * 19 + "…"
 
 
 def test_colours_are_only_for_streams_that_have_them() -> None:
-    assert Look(colour=True).paint("x", "added") == "\x1b[32mx\x1b[0m"
-    assert PLAIN.paint("x", "added") == Look(colour=True).paint("x", None) == "x"
-    assert look.look_of(io.StringIO()) == PLAIN
-    assert not look.is_terminal(None)
+    assert Display(colour=True).paint("x", "added") == "\x1b[32mx\x1b[0m"
+    assert PLAIN.paint("x", "added") == Display(colour=True).paint("x", None) == "x"
+    assert wording.display_of(io.StringIO()) == PLAIN
+    assert not wording.is_terminal(None)
     closed = io.StringIO()
     closed.close()
-    assert not look.is_terminal(closed)
+    assert not wording.is_terminal(closed)
 
 
 def test_letters_an_encoding_lacks_are_spelled_out() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    look.never_fail(stream)
+    wording.never_fail(stream)
     stream.write("…")
     stream.flush()
     assert raw.getvalue() == b"\\u2026"
@@ -317,5 +317,5 @@ def test_work_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_times_that_no_clock_shows_are_unknown() -> None:
     for odd in (float("nan"), float("inf"), 1e300):
-        assert look.moment(odd) == look.UNKNOWN
-    assert look.duration(float("nan")) == look.duration(float("inf")) == look.UNKNOWN
+        assert wording.moment(odd) == wording.UNKNOWN
+    assert wording.duration(float("nan")) == wording.duration(float("inf")) == wording.UNKNOWN
