@@ -51,8 +51,9 @@ def test_wrong_usage_exits_with_two(words: list[str], capsys: pytest.CaptureFixt
 
 
 def test_every_listed_name_of_the_package_is_there() -> None:
-    assert set(podbot._EXPORTS) == set(podbot.__all__) - {"__version__"}
-    assert all(getattr(podbot, name).__name__ == name for name in podbot._EXPORTS)
+    listed = set(podbot.__all__) - {"__version__"}
+    assert listed == {name for names in podbot._HOMES.values() for name in names.split()}
+    assert all(getattr(podbot, name).__name__ == name for name in listed)
     assert set(podbot.__all__) <= set(dir(podbot))
 
 

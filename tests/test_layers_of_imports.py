@@ -19,6 +19,7 @@ GUEST_NAME = "podbot.sandbox.guest"
 
 LAYERS = (
     "frozen",
+    "on_use",
     "errors",
     "nearest",
     "visible",

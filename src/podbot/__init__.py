@@ -5,6 +5,8 @@ home when it is first used, so `import podbot` and `podbot --version` load nothi
 else.
 """
 
+from podbot.on_use import on_use
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -21,27 +23,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from podbot.sandbox import AsyncSandbox, ExecResult, Limits, Policy, Sandbox
 
-# Where each public name lives. A new one goes here, above, and into __all__.
-_EXPORTS = {
-    "AsyncSandbox": "podbot.sandbox",
-    "ExecResult": "podbot.sandbox",
-    "Limits": "podbot.sandbox",
-    "Policy": "podbot.sandbox",
-    "Sandbox": "podbot.sandbox",
+# Where public names live. A new one goes here, above, and into __all__.
+_HOMES = {
+    "podbot.sandbox": "AsyncSandbox ExecResult Limits Policy Sandbox",
 }
 
 # Hidden from type checkers, or every misspelt name would be an object to them.
-if not TYPE_CHECKING:  # pragma: no branch - always so at run time
-
-    def __getattr__(name: str) -> object:
-        if name not in _EXPORTS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(_EXPORTS[name]), name)
-        globals()[name] = value  # found at once the next time
-        return value
+if not TYPE_CHECKING:
+    __getattr__ = on_use(globals(), _HOMES)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS})
+    return sorted({*globals(), *__all__})

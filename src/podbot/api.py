@@ -28,6 +28,7 @@ from podbot.errors import ChangesError, ContainerError, Kind, LaunchError, Podbo
 from podbot.frozen import dataclass, field, replace
 from podbot.launch import offline
 from podbot.launch.attach import Ending, Streams, attach
+from podbot.on_use import on_use
 from podbot.sandbox import ops
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
@@ -77,13 +78,12 @@ __all__ = [
 ]
 
 # A run needs no engine: these are loaded when someone asks for them.
-_LATER = {
+_HOMES = {
     "podbot.changes.by_name": "discard_changes",
     "podbot.engine.image.building": "BuiltImage ImageRequest",
     "podbot.launch.containers": "ContainerInfo ExecRequest Failure Stopped Swept exec ps stop "
     "stop_all stop_each sweep",
 }
-_HOMES = {name: home for home, names in _LATER.items() for name in names.split()}
 
 RUN_VARIABLE = "PODBOT_RUN"
 """Set inside to the id of the run, so that a prompt or a script can tell where it is."""
@@ -358,12 +358,4 @@ def images(engine: str | Engine | None = None) -> tuple[BuiltImage, ...]:
 
 # Hidden from type checkers, or every misspelt name would be an object to them.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = value  # found at once the next time
-        return value
+    __getattr__ = on_use(globals(), _HOMES)

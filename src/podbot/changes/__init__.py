@@ -19,6 +19,8 @@ Names here are the public API, imported when first used; modules below are not. 
 module too (`apply`, `diff`, …) has a second word here.
 """
 
+from podbot.on_use import on_use
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
@@ -43,45 +45,27 @@ if TYPE_CHECKING:
     from podbot.changes.risk.rules import Level
     from podbot.changes.select import select as select_changes
 
-# Where each public name lives: its module, and its name there if that is another.
-_EXPORTS = {
-    "Application": "applied",
-    "Applied": "apply",
-    "Change": "model",
-    "ChangeKind": "model",
-    "ChangeSet": "model",
-    "Choice": "three_way",
-    "Conflict": "drift",
-    "ConflictKind": "drift",
-    "Entry": "records",
-    "FileDiff": "diff",
-    "FileType": "model",
-    "Flag": "risk",
-    "Hunk": "hunks",
-    "Level": "risk_rules",
-    "Merge": "model",
-    "Overlap": "three_way",
-    "Record": "records",
-    "State": "model",
-    "Undone": "undo",
-    "applications": "by_name",
-    "apply_changes": "apply.apply",
-    "as_patch": "patch.patch",
-    "conflicts": "drift",
-    "decide_overlaps": "merging.decided",
-    "diff_of": "diff.diff",
-    "discard_changes": "by_name",
-    "entries": "records",
-    "find": "records",
-    "flags": "risk",
-    "for_people": "diff",
-    "load": "archive",
-    "not_in_patch": "omissions",
-    "read": "capture",
-    "recover": "recovery",
-    "save": "archive",
-    "select_changes": "select.select",
-    "undo_changes": "by_name",
+# Found when first used: whoever needs one part does not pay for the others.
+_HOMES = {
+    "podbot.changes.applying.apply": "Applied apply_changes=apply",
+    "podbot.changes.applying.recovery": "recover",
+    "podbot.changes.applying.undo": "Undone",
+    "podbot.changes.applying.applied": "Application",
+    "podbot.changes.archive.saving": "load save",
+    "podbot.changes.by_name": "applications discard_changes undo_changes",
+    "podbot.changes.capture": "read",
+    "podbot.changes.diffs.diff": "FileDiff for_people diff_of=diff",
+    "podbot.changes.diffs.hunks": "Hunk",
+    "podbot.changes.diffs.omissions": "not_in_patch",
+    "podbot.changes.diffs.patch": "as_patch=patch",
+    "podbot.changes.diffs.three_way": "Choice Overlap",
+    "podbot.changes.drift": "Conflict ConflictKind conflicts",
+    "podbot.changes.merging": "decide_overlaps=decided",
+    "podbot.changes.model": "Change ChangeKind ChangeSet FileType Merge State",
+    "podbot.changes.records": "Entry Record entries find",
+    "podbot.changes.risk.judging": "Flag flags",
+    "podbot.changes.risk.rules": "Level",
+    "podbot.changes.select": "select_changes=select",
 }
 
 __all__ = [
@@ -125,14 +109,5 @@ __all__ = [
 ]
 
 # Hidden from type checkers, or every misspelt name would be an object to them.
-if not TYPE_CHECKING:  # pragma: no branch - always so at run time
-
-    def __getattr__(name: str) -> object:
-        if name not in _EXPORTS:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        module, _, known_as = _EXPORTS[name].partition(".")
-        value: object = getattr(import_module(f"{__name__}.{module}"), known_as or name)
-        globals()[name] = value  # found at once the next time
-        return value
+if not TYPE_CHECKING:
+    __getattr__ = on_use(globals(), _HOMES)

@@ -11,6 +11,8 @@ modules below are not.
 
 from __future__ import annotations
 
+from podbot.on_use import on_use
+
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,21 +43,15 @@ _HOMES = {
     "podbot.mcp.server": "Serving ToolServer",
     "podbot.mcp.serving": "Served Started serve",
 }
-_LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 # Hidden from type checkers, or every misspelt name would be an object to them.
 if not TYPE_CHECKING:
+    _find = on_use(globals(), _HOMES)
 
     def __getattr__(name: str) -> object:
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
         try:
-            value: object = getattr(import_module(_LAZY[name]), name)
+            return _find(name)
         except ImportError as error:
             from podbot.mcp.sdk import explained
 
             raise explained(error) from error
-        globals()[name] = value  # found at once the next time
-        return value

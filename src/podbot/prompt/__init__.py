@@ -11,6 +11,8 @@ Names here are the public API; modules below are not.
 
 from __future__ import annotations
 
+from podbot.on_use import on_use
+
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,16 +105,7 @@ _HOMES = {
     ),
     "podbot.prompt.tool": "AnyTool Handler Tool",
 }
-_LAZY = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 # Hidden from type checkers, or every misspelt name would be an object to them.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        value: object = getattr(import_module(_LAZY[name]), name)
-        globals()[name] = value  # found at once the next time
-        return value
+    __getattr__ = on_use(globals(), _HOMES)
