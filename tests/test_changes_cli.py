@@ -498,7 +498,7 @@ def test_a_crash_is_healed_before_anything_else(
 ) -> None:
     id = ran(project, EDITS)
     crash = (
-        "import os, sys\nfrom podbot.changes import journal\nfrom podbot.cli import main\n"
+        "import os, sys\nfrom podbot.changes.applying import journal\nfrom podbot.cli import main\n"
         "left = [6]\n"
         "def step(label):\n    left[0] -= 1\n    if not left[0]: os._exit(9)\n"
         f"journal.step = step\nmain(['changes', 'apply', '{id}'])"

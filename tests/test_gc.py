@@ -37,7 +37,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 # A podbot that is killed at the second thing that it moves into the target.
 KILLED_APPLY = """
 import os, signal, sys
-from podbot.changes import journal
+from podbot.changes.applying import journal
 left = [2]
 def step(what):
     left[0] -= what == "swap"

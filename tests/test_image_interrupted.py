@@ -102,7 +102,7 @@ def test_what_is_there_is_handed_on_at_once(
 
 BUILDS = """
 import subprocess, sys
-from podbot.engine import image_debian
+from podbot.engine.image import _debian
 
 if "popen" in sys.argv:
     class Popen(subprocess.Popen):
@@ -112,7 +112,7 @@ if "popen" in sys.argv:
                 pass
             raise KeyboardInterrupt
     subprocess.Popen = Popen
-pieces = image_debian.bootstrap(image_debian.DebianRoot(()), lambda _: None)
+pieces = _debian.bootstrap(_debian.DebianRoot(()), lambda _: None)
 try:
     for piece in pieces:
         pass

@@ -17,7 +17,7 @@ from podbot.sandbox import layers
 # A podbot to whom Ctrl-C comes at the second thing of a kind that it does to the disk.
 INTERRUPTED = """
 import sys
-from podbot.changes import journal
+from podbot.changes.applying import journal
 label, left = sys.argv[1], [2]
 def step(what):
     left[0] -= what == label

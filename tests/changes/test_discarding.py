@@ -105,7 +105,7 @@ def test_a_discard_that_is_killed_is_finished_by_gc(project: Path, call: str) ->
         "import os, pkgutil, signal, sys\n"
         f"where = pkgutil.resolve_name({module!r})\n"
         f"setattr(where, {name!r}, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))\n"
-        "from podbot.sandbox.overlay import layers\n"
+        "from podbot.sandbox import layers\n"
         "layers.get(sys.argv[1]).discard()"
     )
     done = subprocess.run([sys.executable, "-c", program, id], check=False)
@@ -143,7 +143,7 @@ def test_gc_forgets_the_record_of_a_load_that_was_killed(project: Path, tmp_path
     layer_of(id).discard()
     program = (
         "import os, signal, sys\n"
-        "from podbot.sandbox.overlay import layers\n"
+        "from podbot.sandbox import layers\n"
         "layers.complete = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from podbot.cli import main\n"
         "main(['changes', 'load', sys.argv[1], '--as-saved'])"

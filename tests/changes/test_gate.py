@@ -30,7 +30,7 @@ FILES = ("a", "b", "c", "d")
 # A podbot that is killed at the second thing of a kind that it does to the disk.
 KILLED = """
 import os, signal, sys
-from podbot.changes import journal
+from podbot.changes.applying import journal
 label, left = sys.argv[1], [2]
 def step(what):
     left[0] -= what == label

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("own_state")
 
 HOLD = """
 import sys
-from podbot.changes import locks
+from podbot.changes.applying import _locks
 with _locks.held(sys.argv[1:], "applying", "run-1"):
     print("held", flush=True)
     sys.stdin.readline()
@@ -37,10 +37,10 @@ with _locks.held(sys.argv[1:], "applying", "run-1"):
 # Applies a layer, and stops when half of it is done.
 APPLY = """
 import sys
-from podbot.changes import journal
+from podbot.changes.applying import journal
 from podbot.changes.applying.apply import apply
 from podbot.changes.capture import capture
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 
 def stop(label):
     if label == "finish a folder":
@@ -187,7 +187,7 @@ def test_what_a_crash_left_in_a_lock_is_not_told_of_those_who_share_it(target: P
 # Each takes some of the targets again and again, and looks whether it is alone in them.
 CROWD = """
 import os, random, sys
-from podbot.changes import locks
+from podbot.changes.applying import _locks
 dice = random.Random(sys.argv[1])
 top = sys.argv[2]
 names = ["a", "b", "c", "a/in", ""]

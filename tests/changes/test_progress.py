@@ -47,7 +47,7 @@ def test_who_waits_is_told_for_whom_in_a_pipe_too(
 ) -> None:
     monkeypatch.setattr(_locks, "PATIENCE", 0)
     hold = (
-        "import sys; from podbot.changes import locks\n"
+        "import sys; from podbot.changes.applying import _locks\n"
         "with _locks.held(sys.argv[1:], 'applying', 'run-1'):\n"
         "    print('held', flush=True); sys.stdin.readline()"
     )

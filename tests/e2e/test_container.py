@@ -214,9 +214,9 @@ def test_a_killed_owner_leaves_nothing(service: Service) -> None:
 def test_a_killed_owner_on_a_stream_leaves_nothing(service: Service) -> None:
     code = (
         "import os, sys, podbot.sandbox; from podbot.engine import connect\n"
-        "from podbot.sandbox.container import engines\n"
+        "from podbot.sandbox.container import _engines\n"
         "engine = connect(sys.argv[1])\n"
-        "engines.remember_stream(engine, 'a test wants it so')\n"
+        "_engines.remember_stream(engine, 'a test wants it so')\n"
         "kept = podbot.sandbox.open('container', engine=engine, image=sys.argv[2])\n"
         "assert kept.exec(['echo', 'x' * 100000]).stdout_bytes == b'x' * 100000 + b'\\n'\n"
         "print(kept.container.id, flush=True)\n"

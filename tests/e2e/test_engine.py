@@ -590,7 +590,7 @@ def test_an_image_that_cannot_be_pulled_offers_to_build_one(engine: Engine) -> N
 OWN = """
     import os, sys
     from podbot.engine import ConnectOptions, connect
-    from podbot.engine import candidates
+    from podbot.engine.finding import candidates
     # Whatever engines this machine has: none of them is meant here.
     candidates.sockets = lambda _: iter(())
     environment = {k: v for k, v in os.environ.items() if k != "PODBOT_ENGINE_SOCKET"}

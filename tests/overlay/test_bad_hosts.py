@@ -40,7 +40,7 @@ mount("none", "/", None, 0x4000 | 0x40000)
 sys.path.insert(0, sys.argv[1])
 from podbot.errors import LaunchError
 from podbot.sandbox import Limits
-from podbot.sandbox.overlay import layers
+from podbot.sandbox import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 target, root = sys.argv[2:4]
 def outcome(**options):

@@ -136,7 +136,7 @@ def test_a_sweep_in_another_process_leaves_live_layers_alone(
     import subprocess
     import sys
 
-    code = "from podbot.sandbox.overlay import layers; print(*layers.sweep().live)"
+    code = "from podbot.sandbox import layers; print(*layers.sweep().live)"
     with OverlaySandbox(target, discard=True) as sandbox:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""Reading a tar archive that may lie: only what `archive_tar` writes, and all of it checked.
+"""Reading a tar archive that may lie: only what `_tar` writes, and all of it checked.
 
 What other programs also write (GNU long names, global headers, prefixes, numbers in base 256, other
 types) is refused: each is another way to say something twice. A stream is enough.

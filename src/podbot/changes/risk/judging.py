@@ -1,8 +1,8 @@
 """What would run once changes are applied to the host, without the user meaning to run it.
 
 Two levels: what runs *by itself* needs a consent of its own, what runs *when used* is pointed out.
-Judged by the path (`risk_rules`), by what the thing is (a link out of the target, a setuid file, a
-new program), and by what this host already does with that path (`risk_host`). Reads little and
+Judged by the path (`rules`), by what the thing is (a link out of the target, a setuid file, a
+new program), and by what this host already does with that path (`_host`). Reads little and
 writes nothing; a flag is a warning for a person, no proof that the rest is harmless.
 """
 

@@ -66,7 +66,7 @@ LEADS_OUT = "it is a link out of the target: using it reaches other files"
 
 # Within a level the first rule that fits gives the reason, so the particular come first.
 RULES: tuple[Rule, ...] = (
-    # Version control. What lies inside `.git` is told apart in `risk_git`.
+    # Version control. What lies inside `.git` is told apart in `_git`.
     _by_itself(
         "git attributes choose programs that git runs on the files they name",
         "gitattributes(5)",
