@@ -374,6 +374,7 @@ def unload(layer: Layer) -> None:
 
 def _record(layer: Layer, file: str) -> None:
     from podbot.changes import records
+    from podbot.sandbox.network import Network
 
     command = ("podbot", "changes", "load", os.path.abspath(file))
     record = records.Record(
@@ -382,7 +383,7 @@ def _record(layer: Layer, file: str) -> None:
         command,
         layer.targets,
         backend="archive",
-        network="none",
+        network=Network.none,
         started=layer.created,
         owner=os.getpid(),
         ended=layer.created,
