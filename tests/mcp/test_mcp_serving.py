@@ -80,10 +80,17 @@ def test_what_a_backend_cannot_keep_to_is_refused(backend: str, options: dict[st
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="memory, local, overlay, podman") as caught:
+    with pytest.raises(ConfigError, match="overlay, container, memory, local") as caught:
         ServeRequest(backend="moon")  # type: ignore[arg-type]  # that is the point
 
     assert caught.value.kind is Kind.UNKNOWN_BACKEND
+
+
+def test_podman_is_another_word_for_the_container_backend() -> None:
+    request = ServeRequest(backend="podman", image="mine")
+
+    assert request.backend == "container"
+    assert request == ServeRequest(backend="container", image="mine")
 
 
 def test_only_what_can_reach_out_says_so() -> None:
@@ -154,7 +161,7 @@ def test_a_local_folder_is_worked_on_itself_and_says_so(project: Path) -> None:
 
 
 def test_a_container_over_a_folder_is_described_before_any_engine_is_asked(project: Path) -> None:
-    request = ServeRequest(backend="podman", target=project, network="host", image="mine")
+    request = ServeRequest(backend="container", target=project, network="host", image="mine")
     with workspace(request).prompt as prompt:
         text = prompt.render().text
 
@@ -216,7 +223,7 @@ def test_an_engine_that_is_missing_is_said_at_once(
     monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "unix:///no/such.sock")
 
     with pytest.raises(PodbotError, match=r"/no/such\.sock"):
-        serve(ServeRequest(backend="podman", target=project, image="mine"), gone)
+        serve(ServeRequest(backend="container", target=project, image="mine"), gone)
 
 
 def test_a_fault_of_ours_is_in_the_record(

@@ -9,37 +9,38 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from podbot.errors import ConfigError, Kind
 from podbot.frozen import dataclass, field
+from podbot.sandbox import backends
 from podbot.sandbox.network import Network
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
 
 if TYPE_CHECKING:
     from podbot.sandbox.network import Word
 
-Backend = Literal["memory", "local", "overlay", "podman"]
-BACKENDS: tuple[str, ...] = get_args(Backend)
+Backend = Literal["overlay", "container", "memory", "local", "podman"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServeRequest:
     """Which tools to serve, and where they work.
 
-    - ``target``: the folder the tools work on. ``overlay``, ``podman``: its changes are kept for
+    - ``target``: the folder the tools work on. ``overlay``, ``container``: its changes are kept for
       review (default the current one). ``memory``: it is copied; without one they begin empty.
       ``local``: it is changed at once; without one they have a temporary folder.
-    - ``network``: for ``overlay`` and ``podman``; None is the backend's own way.
+    - ``network``: for ``overlay`` and ``container``; None is the backend's own way.
     - ``hide``, ``show``: absolute paths to hide besides the usual ones, and exceptions.
     - ``environment``: variables that commands see; ``pass_environment``: those of the host to pass
       on besides the usual ones.
     - ``call_seconds``: the most that one call may take. ``data``: results are sent as data too.
-    - ``image``: for ``podman``.
+    - ``image``: for ``container``.
+    - ``backend``: ``podman`` is another word for ``container``.
     - ``name``, ``command``: what the record of the changes says.
     """
 
-    backend: Backend = "overlay"
+    backend: Backend = backends.OVERLAY
     target: str | os.PathLike[str] | None = None
     network: Network | Word | None = None
     hide: tuple[str, ...] = ()
@@ -55,26 +56,27 @@ class ServeRequest:
     def __post_init__(self) -> None:
         if self.network is not None:
             object.__setattr__(self, "network", Network(self.network))
-        if self.backend not in BACKENDS:
+        object.__setattr__(self, "backend", backends.real_name(self.backend))
+        if self.backend not in backends.NAMES:
             raise ConfigError(
                 f"there is no backend {self.backend!r}",
                 kind=Kind.UNKNOWN_BACKEND,
-                remedy=f"use one of: {', '.join(BACKENDS)}",
+                remedy=f"use one of: {', '.join(backends.NAMES)}",
                 field="backend",
             )
-        for option, backends in _SERVED_BY.items():
-            if getattr(self, option) and self.backend not in backends:
+        for option, able in _SERVED_BY.items():
+            if getattr(self, option) and self.backend not in able:
                 raise ConfigError(
                     f"the backend {self.backend} cannot keep to {option}",
                     kind=Kind.UNSUPPORTED,
-                    remedy=f"leave it out, or use {' or '.join(backends)}",
+                    remedy=f"leave it out, or use {' or '.join(able)}",
                     field=option,
                 )
 
     @property
     def reaches_out(self) -> bool:
         """Whether commands can get beyond the sandbox, to a network above all."""
-        return self.backend == "local" or self.policy().network.reaches_out
+        return self.backend == backends.LOCAL or self.policy().network.reaches_out
 
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""
@@ -87,13 +89,13 @@ class ServeRequest:
         )
 
 
-_CLOSED: tuple[Backend, ...] = ("overlay", "podman")
-_SERVED_BY: Mapping[str, tuple[Backend, ...]] = {
+_CLOSED = (backends.OVERLAY, backends.CONTAINER)
+_SERVED_BY: Mapping[str, tuple[str, ...]] = {
     "network": _CLOSED,
-    "hide": (*_CLOSED, "memory"),
-    "show": (*_CLOSED, "memory"),
-    "environment": (*_CLOSED, "local"),
-    "pass_environment": (*_CLOSED, "local"),
-    "image": ("podman",),
+    "hide": (*_CLOSED, backends.MEMORY),
+    "show": (*_CLOSED, backends.MEMORY),
+    "environment": (*_CLOSED, backends.LOCAL),
+    "pass_environment": (*_CLOSED, backends.LOCAL),
+    "image": (backends.CONTAINER,),
     "name": _CLOSED,
 }

@@ -15,6 +15,7 @@ from podbot.frozen import dataclass
 from podbot.prompt.prompt import Prompt
 from podbot.runtime.events import InProcessEventBus, ToolInvoked
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.layers.mounts import is_below
 from podbot.tools.mounts import HostMount
@@ -53,17 +54,17 @@ def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
     """Each backend's section; its module is loaded when it is asked for."""
     policy = request.policy()
     target = "." if request.target is None else request.target
-    if request.backend == "overlay":
+    if request.backend == backends.OVERLAY:
         from podbot.tools.overlay import OverlaySandboxConfig, OverlaySandboxSection
 
         overlay = OverlaySandboxConfig(target=target, policy=policy)
         return OverlaySandboxSection(session=session, config=overlay)
-    if request.backend == "podman":
+    if request.backend == backends.CONTAINER:
         from podbot.mcp.folders import ContainerFolderSection, FolderConfig
 
         container = FolderConfig(target=target, policy=policy, image=request.image)
         return ContainerFolderSection(session=session, config=container)
-    if request.backend == "memory":
+    if request.backend == backends.MEMORY:
         from podbot.tools.vfs import VfsToolsConfig, VfsToolsSection
 
         mounts, roots = _copied(request)
