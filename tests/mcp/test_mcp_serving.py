@@ -12,11 +12,11 @@ import pytest
 from cli_runs import PODBOT, Terminal
 from mcp_clients import DEADLINE
 
-from podbot.changes import records
 from podbot.errors import ConfigError, Kind, LaunchError, PodbotError, ToolValidationError
 from podbot.mcp import Line, Served, ServeRequest, Started, serve
 from podbot.mcp.keeping import Keeping
 from podbot.mcp.workspace import KEPT, Workspace, workspace
+from podbot.runs import records
 from podbot.runtime.events import ToolInvoked
 from podbot.sandbox import OverlaySandbox, layers
 
