@@ -39,7 +39,8 @@ def said(place: Workspace, tool: str, **arguments: object) -> str:
 def test_names_are_found_when_they_are_used() -> None:
     import podbot.mcp
 
-    assert set(podbot.mcp.__all__) == set(podbot.mcp._LAZY)
+    homes = {name for names in podbot.mcp._HOMES.values() for name in names.split()}
+    assert set(podbot.mcp.__all__) == homes
     assert all(getattr(podbot.mcp, name) is not None for name in podbot.mcp.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = podbot.mcp.nonsense  # type: ignore[attr-defined]  # that is the point

@@ -154,4 +154,4 @@ def test_gc_forgets_the_record_of_a_load_that_was_killed(project: Path, tmp_path
     assert subprocess.run([*PODBOT, "gc"], capture_output=True, check=False).returncode == 0
 
     assert [*(places.state_place() / "runs").iterdir()] == []
-    assert layers._entries() == []
+    assert layers.entries() == []

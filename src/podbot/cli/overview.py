@@ -134,7 +134,7 @@ def changes_of(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
     if entry.lost:
         raise ChangesError(
             f"the changes of {wording.name(entry.called)} are gone, and nobody discarded them: "
-            f"there is no layer of it in {layers.told()}",
+            f"there is no layer of it in {layers.described()}",
             kind=Kind.UNKNOWN_ID,
             remedy=HOW_LOST,
         )
