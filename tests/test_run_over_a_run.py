@@ -15,8 +15,8 @@ import pytest
 from cli_runs import PODBOT, Terminal, ran, workplace
 
 from podbot import api, changes
-from podbot.changes import records
 from podbot.errors import Kind, LaunchError
+from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
-    from podbot.changes.records import Entry, Past
     from podbot.changes.risk.judging import Flag
+    from podbot.runs.records import Entry, Past
 
 _Item = TypeVar("_Item")
 
