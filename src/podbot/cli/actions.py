@@ -367,6 +367,7 @@ def unload(layer: Layer) -> None:
 
 def _record(layer: Layer, file: str) -> None:
     from podbot.runs import records
+    from podbot.sandbox.network import Network
 
     command = ("podbot", "changes", "load", os.path.abspath(file))
     record = records.Record(
@@ -375,7 +376,7 @@ def _record(layer: Layer, file: str) -> None:
         command,
         layer.targets,
         backend="archive",
-        network="none",
+        network=Network.none,
         started=layer.created,
         owner=os.getpid(),
         ended=layer.created,
