@@ -24,6 +24,7 @@ LAYERS = (
     "nearest",
     "visible",
     "kernel",
+    "system_calls",
     "config",
     "egress",
     "engine",
