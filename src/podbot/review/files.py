@@ -15,7 +15,7 @@ from podbot.review._new_file import new_file
 
 if TYPE_CHECKING:
     from podbot.changes.model import ChangeSet
-    from podbot.changes.records import Entry
+    from podbot.runs.records import Entry
     from podbot.sandbox.layers import Layer
 
 PATCHES = (".patch", ".diff")
@@ -122,7 +122,7 @@ def load(
     ``within`` is a folder that the archive's own targets must be or lie in. If ``check`` of the new
     run, or anything before, fails, nothing of it is left.
     """
-    from podbot.changes import discarding, records
+    from podbot.runs import discarding, records
     from podbot.changes.archive import saving
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
@@ -152,7 +152,7 @@ def load(
 
 
 def _record(layer: Layer, file: str) -> None:
-    from podbot.changes import records
+    from podbot.runs import records
 
     command = ("podbot", "changes", "load", os.path.abspath(file))
     record = records.Record(

@@ -16,7 +16,7 @@ from podbot.sandbox import layers
 
 if TYPE_CHECKING:
     from podbot.changes.model import ChangeSet
-    from podbot.changes.records import Entry
+    from podbot.runs.records import Entry
 
 _Item = TypeVar("_Item")
 

@@ -19,7 +19,7 @@ from podbot.review import reading
 if TYPE_CHECKING:
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
-    from podbot.changes.records import Entry
+    from podbot.runs.records import Entry
     from podbot.changes.risk.judging import Flag
 
 

@@ -12,9 +12,9 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 
-from podbot.changes import records
+from podbot.runs import records
 from podbot.changes.diffs.text import shown_name
-from podbot.changes.records import Entry
+from podbot.runs.records import Entry
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.frozen import dataclass
 from podbot.review import reading
@@ -130,7 +130,7 @@ def discard(found: Iterable[Entry]) -> tuple[Discarded, ...]:
 
     One that works is left alone, and one that cannot be removed keeps none from it.
     """
-    from podbot.changes import discarding
+    from podbot.runs import discarding
 
     reading.heal()
     outcomes = []
