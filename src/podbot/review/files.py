@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from podbot.changes.diffs.text import listed, shown_name
@@ -111,19 +111,15 @@ def _written(changes: ChangeSet, format_: str, out: BinaryIO) -> tuple[str, ...]
     return tuple(not_in_patch(changes))
 
 
-def load(
-    file: str,
-    targets: Collection[str],
-    within: str | None,
-    check: Callable[[Entry], object],
-) -> None:
-    """Make a run of a tarball that `save` wrote, over its own targets or others.
+@contextmanager
+def loaded(file: str, targets: Collection[str], within: str | None) -> Iterator[Entry]:
+    """A run made of a tarball that `save` wrote, over its own targets or others.
 
-    ``within`` is a folder that the archive's own targets must be or lie in. If ``check`` of the new
-    run, or anything before, fails, nothing of it is left.
+    ``within`` is a folder that the archive's own targets must be or lie in. If the block fails, or
+    anything before it, nothing of the run is left.
     """
-    from podbot.runs import discarding, records
     from podbot.changes.archive import saving
+    from podbot.runs import discarding, records
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
     try:
@@ -143,7 +139,7 @@ def load(
     try:
         with source:
             layer = saving.load(source, folders or None, within=within, note=note)
-        check(records.find(layer.id))
+        yield records.find(layer.id)
     except BaseException:
         for each in begun:
             with suppress(ChangesError):
