@@ -525,6 +525,22 @@ def test_no_descriptor_of_the_caller_gets_inside(target: Path) -> None:
     assert found and not found & names, (found, names, err)
 
 
+def test_a_command_of_run_has_three_descriptors_and_no_more(target: Path) -> None:
+    script = (
+        "import os; print([fd for fd in range(1 << 16) if os.path.exists(f'/proc/self/fd/{fd}')])"
+    )
+    result = subprocess.run(
+        [*RUN, "python3", "-I", "-S", "-c", script],
+        cwd=target,
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stdout == "[0, 1, 2]\n"
+
+
 def test_what_a_command_leaves_in_the_background_is_not_waited_for(target: Path) -> None:
     result = bare(target, "sh", "-c", "sleep 1000 & echo done; yes > /dev/null & exit 6")
     assert (result.returncode, result.stdout) == (6, b"done\n")

@@ -667,7 +667,26 @@ def test_what_is_no_tarball_is_refused(project: Path, tmp_path: Path, capsys: Ca
 
     assert failure(capsys, "load", str(tmp_path / "bad.tar"))[0] == "bad_archive"
     assert failure(capsys, "load", str(tmp_path / "none.tar"))[0] == "not_found"
+    assert failure(capsys, "load", str(tmp_path))[0] == "io"
     assert layers.found() == []
+
+
+def test_a_fifo_nobody_writes_into_is_refused_and_a_pipe_is_read(
+    project: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    fifo, saved = tmp_path / "fifo", tmp_path / "saved.tar"
+    os.mkfifo(fifo)
+    id = ran(project, EDITS)
+    text(capsys, "save", id, str(saved))
+
+    kind, message = failure(capsys, "load", str(fifo))
+    with subprocess.Popen(["cat", saved], stdout=subprocess.PIPE) as cat:
+        assert cat.stdout
+        name = f"/dev/fd/{cat.stdout.fileno()}"
+        loaded = data(capsys, "load", name, "--target", str(project))
+
+    assert (kind, "FIFO" in message) == ("io", True)
+    assert loaded["targets"] == [str(project)]
 
 
 # Odd runs

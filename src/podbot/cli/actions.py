@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from podbot.cli import remedies, wording
-from podbot.cli.new_file import new_file
+from podbot.cli.files import new_file, opened_to_read
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given
 from podbot.errors import ChangesError, Kind
@@ -339,14 +339,7 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
     from podbot.runs import records
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
-    try:
-        source = open(file, "rb")  # noqa: SIM115 - closed below, after its errors are told apart
-    except OSError as error:
-        raise ChangesError(
-            f"{wording.name(file)} cannot be read: {error.strerror}",
-            kind=Kind.NOT_FOUND if isinstance(error, FileNotFoundError) else Kind.IO,
-            remedy="name a file that `podbot changes save` wrote",
-        ) from None
+    source = opened_to_read(file, "name a file that `podbot changes save` wrote")
     within = None if as_saved else os.path.realpath(os.curdir)
     begun: list[Layer] = []
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 from podbot.changes.diffs.text import listed, shown_name
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
-from podbot.review._new_file import new_file
+from podbot.review._named_files import new_file, opened_to_read
 
 if TYPE_CHECKING:
     from podbot.changes.model import ChangeSet
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PATCHES = (".patch", ".diff")
 TARBALL = ".tar"
 
-UNDECIDED = "decide which lines to take (`pick`), or save a FILE.tar, which is merged where it is loaded"
+UNDECIDED = "decide which lines to take, or save a FILE.tar, which is merged where it is loaded"
 NO_FORMAT = "name a FILE.tar (everything, to be loaded again) or a FILE.patch (for git)"
 NOT_SAVED = "name a file that was saved"
 
@@ -122,14 +122,7 @@ def loaded(file: str, targets: Collection[str], within: str | None) -> Iterator[
     from podbot.runs import discarding, records
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
-    try:
-        source = open(file, "rb")  # noqa: SIM115 - closed below, after its errors are told apart
-    except OSError as error:
-        raise ChangesError(
-            f"{shown_name(file)} cannot be read: {error.strerror}",
-            kind=Kind.NOT_FOUND if isinstance(error, FileNotFoundError) else Kind.IO,
-            remedy=NOT_SAVED,
-        ) from None
+    source = opened_to_read(file, NOT_SAVED)
     begun: list[Layer] = []
 
     def note(layer: Layer) -> None:
