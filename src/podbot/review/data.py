@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes.model import Change, Merge, State
+from podbot.changes.model import Change, ChangeSet, Merge, State
 from podbot.changes.risk.rules import Level
 from podbot.review.reading import reason
 
@@ -221,6 +221,13 @@ def _content(key: str, lines: bytes) -> Data:
     return text(key, lines.decode("utf-8", "surrogateescape"))
 
 
+def files(changes: ChangeSet) -> Iterator[Data]:
+    """The lines of each change, compared as it is asked for."""
+    from podbot.changes.diffs.diff import diff
+
+    return (file_diff(diff(changes, each), changes.merges.get(each.where)) for each in changes)
+
+
 def file_diff(diff: FileDiff, merge: Merge | None = None) -> Data:
     """The lines of one change, and what it met of other runs."""
     return {
@@ -307,7 +314,7 @@ def listed(run: Listed, here: str | None = None) -> Data:
 def discarded(outcome: Discarded, why: str | None = None) -> Data:
     """A run that was to be thrown away; ``why`` not, where that is to be said in other words."""
     why = why or (None if outcome.problem is None else str(outcome.problem))
-    return {"id": outcome.entry.id, "discarded": outcome.problem is None, **text("problem", why)}
+    return {"id": outcome.entry.id, "discarded": why is None, **text("problem", why)}
 
 
 def failure(error: PodbotError) -> Data:

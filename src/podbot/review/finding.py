@@ -12,15 +12,16 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 
-from podbot.runs import records
 from podbot.changes.diffs.text import shown_name
-from podbot.runs.records import Entry
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.frozen import dataclass
 from podbot.review import reading
+from podbot.runs import records
+from podbot.runs.records import Entry
 
 _NO_RUN = re.compile(r"[/*?\[]|\.(tar|patch|diff)$")
 """What no run is called, and paths, globs and files to save in are."""
+FIRST = "name the run first, or `last`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def find(word: str, here: str | None = None, *, before_paths: bool = False) -> E
         raise ChangesError(
             f"{shown_name(word)} is a path, and the run whose changes are meant comes before it",
             kind=Kind.UNKNOWN_ID,
-            remedy="name the run first, or `last`",
+            remedy=FIRST,
         )
     if problem is not None:
         raise problem

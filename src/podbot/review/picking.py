@@ -25,7 +25,7 @@ NOTHING: Mapping[str, frozenset[Piece]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What is taken; ``changes`` is whole in itself.
+    """What is taken of some changes; ``changes`` is whole in itself.
 
     By absolute path: the ``hunks`` of what was taken in part, what was ``consented`` to although
     it runs by itself, and what is ``overwriting`` the host's. ``staying`` are folders whose removal

@@ -68,7 +68,7 @@ def read(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
     if entry.lost:
         raise ChangesError(
             f"the changes of {called} are gone, and nobody discarded them: "
-            f"there is no layer of it in {layers.told()}",
+            f"there is no layer of it in {layers.described()}",
             kind=Kind.UNKNOWN_ID,
             remedy=HOW_LOST,
         )

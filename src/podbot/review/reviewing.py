@@ -159,7 +159,7 @@ class Review:
         allow: bool | Sequence[str] | Consent = False,
         on_conflict: OnConflict = "stop",
     ) -> Applied:
-        """Write changes to the host, all or nothing: all of them, what paths mean, or what is picked.
+        """Write all changes, what paths mean, or what was picked, to the host: all or nothing.
 
         What would run by itself stops it unless ``allow`` names it (a path, a folder, a glob; True
         for all), and so does what the host has changed meanwhile, unless ``on_conflict`` leaves it

@@ -19,8 +19,8 @@ from podbot.review import reading
 if TYPE_CHECKING:
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
-    from podbot.runs.records import Entry
     from podbot.changes.risk.judging import Flag
+    from podbot.runs.records import Entry
 
 
 @dataclass(frozen=True, slots=True)
