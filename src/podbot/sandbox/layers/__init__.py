@@ -27,14 +27,14 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass
-from podbot.sandbox.layers import closed
+from podbot.sandbox.layers import _place, closed
+from podbot.sandbox.layers._place import ROOT_VARIABLE as ROOT_VARIABLE
 
 META = "layer.json"
 HIDDEN = "hidden.json"
 FILLING = "filling"
 DISCARDED = "discarded"
 TRASH = ".trash-"
-ROOT_VARIABLE = "PODBOT_LAYERS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +153,15 @@ def root() -> Path:
     """The folder that holds this user's layers; made, and checked to be ours alone.
 
     ``$PODBOT_LAYERS``, else ``/var/lib/podbot/layers`` for root, else ``/var/tmp/podbot-UID``:
-    outside of every home, because a layer may not lie below what it covers.
+    outside of every home, because a layer may not lie below what it covers. Where a stranger has
+    taken the last one, another beside it, which the state folder remembers.
     """
-    return _checked_root(os.environ.get(ROOT_VARIABLE), os.getuid())
+    return _place.checked(os.environ.get(ROOT_VARIABLE), os.getuid())
 
 
 def place() -> Path:
     """Where the layer folder is, whether or not it exists."""
-    return _chosen(os.environ.get(ROOT_VARIABLE), os.getuid())
+    return _place.chosen(os.environ.get(ROOT_VARIABLE), os.getuid())
 
 
 def told() -> str:
@@ -175,47 +176,6 @@ def outside_of(folder: str) -> str:
         f"set {ROOT_VARIABLE} to a folder of yours outside of {folder}, on a local disk, "
         "mode 0700, such as one below /var/lib or on another disk"
     )
-
-
-def _chosen(name: str | None, uid: int) -> Path:
-    if not name:
-        default = "/var/lib/podbot/layers" if uid == 0 else f"/var/tmp/podbot-{uid}"  # noqa: S108 - checked to be ours
-        return Path(default)
-    if not os.path.isabs(name):
-        raise LaunchError(
-            f"{ROOT_VARIABLE}={name} is not an absolute path",
-            kind=Kind.LAYER_FAILED,
-            remedy="start it with /",
-        )
-    return Path(name)
-
-
-@lru_cache(maxsize=8)
-def _checked_root(chosen: str | None, uid: int) -> Path:
-    path = _chosen(chosen, uid)
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = os.lstat(path)
-    except OSError as error:
-        raise LaunchError(
-            f"the layer folder {path} cannot be made: {error.strerror}",
-            kind=Kind.DISK_FULL if error.errno == errno.ENOSPC else Kind.LAYER_FAILED,
-            remedy=f"set {ROOT_VARIABLE} to a folder you own on a local disk",
-        ) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
-        raise LaunchError(
-            f"the layer folder {path} is not a folder of yours",
-            kind=Kind.LAYER_FAILED,
-            remedy=f"remove it, or set {ROOT_VARIABLE} to a folder you own",
-        )
-    if found.st_mode & 0o077:
-        raise LaunchError(
-            f"the layer folder {path} is open to others",
-            kind=Kind.LAYER_FAILED,
-            remedy=f"name a new folder in {ROOT_VARIABLE}, or, if nobody else uses it: "
-            f"chmod 700 {path}",
-        )
-    return path.resolve()
 
 
 def create(
@@ -241,7 +201,7 @@ def create(
         try:
             os.mkdir(path, 0o700)
         except FileNotFoundError:  # someone removed the root since it was checked
-            _checked_root.cache_clear()
+            _place.checked.cache_clear()
             os.mkdir(root() / path.name, 0o700)
         # Empty until all the rest is there: without its text a layer does not count as whole.
         base = os.fspath(path)
