@@ -208,7 +208,7 @@ def test_a_closed_window_hangs_up_on_the_command(target: Path) -> None:
         screen.see("ready")
         screen.unplug()
         screen.process.wait(60)
-    from podbot.changes import records
+    from podbot.runs import records
 
     entry = records.find("window")
     assert entry.layer is not None

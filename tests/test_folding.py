@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from cli_runs import Terminal, ran, workplace
 
-from podbot.changes import records
 from podbot.changes._ignored import Ignored
 from podbot.cli import care, main, overview, wording
 from podbot.cli.review import finish
 from podbot.cli.wording import Display
+from podbot.runs import records
 
 Captured = pytest.CaptureFixture[str]
 

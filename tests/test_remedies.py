@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runs import ran, workplace
 
-from podbot.changes import records
 from podbot.cli import main, overview, wording
+from podbot.runs import records
 
 Captured = pytest.CaptureFixture[str]
 HOOK = "mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit"

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, ran, workplace
 
-from podbot.changes import records
 from podbot.cli import files
 from podbot.cli.files import new_file as whole_file
+from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import baseline, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox

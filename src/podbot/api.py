@@ -22,21 +22,21 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from podbot.changes import records
-from podbot.changes.records import Entry, Record
 from podbot.errors import ChangesError, ContainerError, Kind, LaunchError, PodbotError
 from podbot.frozen import dataclass, field, replace
 from podbot.launch import offline
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.on_use import on_use
+from podbot.runs import records
+from podbot.runs.records import Entry, Record
 from podbot.sandbox import ops
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
+from podbot.sandbox.network import Network
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
+from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
 
 if TYPE_CHECKING:
-    from podbot.changes.by_name import discard_changes
     from podbot.engine.engine import Engine
     from podbot.engine.image.building import BuiltImage, ImageRequest
     from podbot.launch.containers import (
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         stop_each,
         sweep,
     )
+    from podbot.runs.by_name import discard_changes
 
 __all__ = [
     "BuiltImage",
@@ -79,10 +80,10 @@ __all__ = [
 
 # A run needs no engine: these are loaded when someone asks for them.
 _HOMES = {
-    "podbot.changes.by_name": "discard_changes",
     "podbot.engine.image.building": "BuiltImage ImageRequest",
     "podbot.launch.containers": "ContainerInfo ExecRequest Failure Stopped Swept exec ps stop "
     "stop_all stop_each sweep",
+    "podbot.runs.by_name": "discard_changes",
 }
 
 RUN_VARIABLE = "PODBOT_RUN"
@@ -109,7 +110,7 @@ class RunRequest:
 
     command: tuple[str, ...]
     targets: tuple[str | os.PathLike[str], ...] = ()
-    network: Network = "none"
+    network: Network = Network.none
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -119,6 +120,9 @@ class RunRequest:
     continue_in: str | None = None
     limits: Limits | None = None
     discard: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", Network(self.network))
 
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""
@@ -201,7 +205,7 @@ def run(
                     _write_end(replace(record, ended=time.time(), error=error.message))
                 raise
             # While its network namespace still is there to be asked.
-            failed_offline = ending.exit_status != 0 and request.network == "none"
+            failed_offline = ending.exit_status != 0 and not request.network.reaches_out
             missed_network = failed_offline and offline.missed(sandbox)
             record = _ended(record, ending)
             # Before it closes, so that nobody sees a run that is over and does not say how.

@@ -16,7 +16,7 @@ import podbot
 from podbot.config import places
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import layers
-from podbot.sandbox.layers import _place
+from podbot.sandbox.layers import _root
 
 UID = 4321  # for whom the place is asked, without being them
 NOBODY = 65534
@@ -28,16 +28,16 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """In place of /var/tmp; with a state folder that remembers nothing yet."""
     folder = tmp_path / "shared"
     folder.mkdir()
-    monkeypatch.setattr(_place, "SHARED", str(folder))
+    monkeypatch.setattr(_root, "SHARED", str(folder))
     monkeypatch.setenv(places.STATE_VARIABLE, str(tmp_path / "state"))
-    _place.checked.cache_clear()
+    _root.checked_root.cache_clear()
     yield folder
-    _place.checked.cache_clear()
+    _root.checked_root.cache_clear()
 
 
 def test_the_usual_place_is_taken_where_nobody_was_first(shared: Path) -> None:
-    assert _place.chosen(None, UID) == shared / f"podbot-{UID}"
-    assert not (places.state_place() / _place.REMEMBERED).exists()
+    assert _root.chosen(None, UID) == shared / f"podbot-{UID}"
+    assert not (places.state_place() / _root.REMEMBERED).exists()
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])
@@ -52,30 +52,30 @@ def test_a_name_a_stranger_took_sends_us_to_another_that_is_remembered(
     else:
         usual.symlink_to("/")
 
-    first = _place.chosen(None, UID)
+    first = _root.chosen(None, UID)
 
     assert first.name.startswith(f"{usual.name}-") and first.parent == shared
-    assert [_place.chosen(None, UID) for _ in range(3)] == [first] * 3
+    assert [_root.chosen(None, UID) for _ in range(3)] == [first] * 3
     usual.unlink() if kind != "folder" else usual.rmdir()
-    assert _place.chosen(None, UID) == first  # what is kept there must be found again
+    assert _root.chosen(None, UID) == first  # what is kept there must be found again
 
 
 def test_one_that_is_taken_in_turn_is_left_as_well(shared: Path) -> None:
     (shared / f"podbot-{UID}").mkdir()
-    first = _place.chosen(None, UID)
+    first = _root.chosen(None, UID)
     first.mkdir()
 
-    second = _place.chosen(None, UID)
+    second = _root.chosen(None, UID)
 
     assert second not in (first, shared / f"podbot-{UID}")
-    assert _place.chosen(None, UID) == second
+    assert _root.chosen(None, UID) == second
 
 
 def test_what_is_remembered_leads_nowhere_else(shared: Path) -> None:
     places.state_folder()
     for text in ("/etc", f"{shared}/podbot-{UID}-../../etc", "", "\xff"):
-        (places.state_place() / _place.REMEMBERED).write_text(text, encoding="latin-1")
-        assert _place.chosen(None, UID) == shared / f"podbot-{UID}"
+        (places.state_place() / _root.REMEMBERED).write_text(text, encoding="latin-1")
+        assert _root.chosen(None, UID) == shared / f"podbot-{UID}"
 
 
 def test_a_memory_that_cannot_be_kept_is_a_named_error(
@@ -84,7 +84,7 @@ def test_a_memory_that_cannot_be_kept_is_a_named_error(
     (shared / f"podbot-{UID}").mkdir()
     monkeypatch.setenv(places.STATE_VARIABLE, "/proc/nowhere")
     with pytest.raises(LaunchError) as caught:
-        _place.chosen(None, UID)
+        _root.chosen(None, UID)
     assert caught.value.kind is Kind.LAYER_FAILED
     assert layers.ROOT_VARIABLE in str(caught.value.remedy)
 
@@ -92,8 +92,8 @@ def test_a_memory_that_cannot_be_kept_is_a_named_error(
 OPEN = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
-from podbot.sandbox.layers import _place
-_place.SHARED = sys.argv[3]
+from podbot.sandbox.layers import _root
+_root.SHARED = sys.argv[3]
 from podbot.sandbox import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 with OverlaySandbox(sys.argv[2]) as sandbox:

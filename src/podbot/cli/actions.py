@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from podbot.changes.applying.undo import Undone
     from podbot.changes.diffs.hunks import Piece
     from podbot.changes.model import ChangeSet
-    from podbot.changes.records import Entry
     from podbot.cli.picking import Picked
+    from podbot.runs.records import Entry
     from podbot.sandbox.layers import Layer
 
 OnConflict = Literal["stop", "skip", "overwrite"]
@@ -160,7 +160,7 @@ def discard_question(entry: Entry, changes: ChangeSet | None) -> str:
 
 def discard(entry: Entry) -> None:
     """Throw the changes of a run away for good, and all that is known of it."""
-    from podbot.changes import discarding
+    from podbot.runs import discarding
 
     refuse_live(entry, "discarded")
     with Progress("removing"):
@@ -335,8 +335,8 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
     Which folder it is for is not for a stranger's file to say: without ``targets`` it must be the
     current one or lie in it, unless ``as_saved``.
     """
-    from podbot.changes import records
     from podbot.changes.archive import saving
+    from podbot.runs import records
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
     source = opened_to_read(file, "name a file that `podbot changes save` wrote")
@@ -359,14 +359,15 @@ def load(file: str, targets: Collection[str], *, as_saved: bool = False) -> Entr
 
 def unload(layer: Layer) -> None:
     """Leave nothing of what was loaded, as something failed that had to follow."""
-    from podbot.changes import discarding
+    from podbot.runs import discarding
 
     with contextlib.suppress(ChangesError):
         discarding.discard(layer.id, layer if layer.path.exists() else None)
 
 
 def _record(layer: Layer, file: str) -> None:
-    from podbot.changes import records
+    from podbot.runs import records
+    from podbot.sandbox.network import Network
 
     command = ("podbot", "changes", "load", os.path.abspath(file))
     record = records.Record(
@@ -375,7 +376,7 @@ def _record(layer: Layer, file: str) -> None:
         command,
         layer.targets,
         backend="archive",
-        network="none",
+        network=Network.none,
         started=layer.created,
         owner=os.getpid(),
         ended=layer.created,

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from podbot.changes.applying.undo import Undone
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.diffs.hunks import Hunk
-    from podbot.changes.records import Entry, Past
     from podbot.cli.actions import Saved
     from podbot.cli.overview import Overview
     from podbot.errors import PodbotError
+    from podbot.runs.records import Entry, Past
 
 Data = Mapping[str, object]
 

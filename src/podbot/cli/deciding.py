@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from podbot.changes.applying.apply import Applied
-from podbot.changes.records import Entry
 from podbot.cli import actions, as_data, care, consent, overview, picking, remedies, wording
 from podbot.cli.remedies import Given
 from podbot.cli.showing import (
@@ -24,6 +23,7 @@ from podbot.cli.showing import (
 from podbot.cli.talk import talk_on, tell, warn
 from podbot.cli.which import run_of
 from podbot.config import places
+from podbot.runs.records import Entry
 
 DONE, NO = 0, 1
 

@@ -12,15 +12,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes import records
 from podbot.cli import actions, as_data, overview, wording
 from podbot.cli.remedies import with_names
 from podbot.cli.talk import Talk, talk_on, tell
 from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.runs import records
 
 if TYPE_CHECKING:
     from podbot.changes.model import ChangeSet
-    from podbot.changes.records import Entry
+    from podbot.runs.records import Entry
 
 DONE, NO, FAILED = 0, 1, 2
 MOST_LISTED = 20

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
-    from podbot.changes.records import Entry, Past
     from podbot.changes.risk.judging import Flag
+    from podbot.runs.records import Entry, Past
 
 _Item = TypeVar("_Item")
 
@@ -134,7 +134,7 @@ def changes_of(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
     if entry.lost:
         raise ChangesError(
             f"the changes of {wording.name(entry.called)} are gone, and nobody discarded them: "
-            f"there is no layer of it in {layers.told()}",
+            f"there is no layer of it in {layers.described()}",
             kind=Kind.UNKNOWN_ID,
             remedy=HOW_LOST,
         )

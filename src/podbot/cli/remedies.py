@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes import records
 from podbot.cli import wording
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
+from podbot.runs import records
 
 if TYPE_CHECKING:
     import argparse

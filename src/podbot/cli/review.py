@@ -11,16 +11,16 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from podbot.changes import records
 from podbot.cli import actions, as_data, care, overview, pager, picking, remedies, wording
 from podbot.cli.diffs import diffs_but_folded
 from podbot.cli.overview import MOST_LISTED, Overview
 from podbot.cli.talk import Talk, talk_on
 from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.runs import records
 
 if TYPE_CHECKING:
-    from podbot.changes.records import Entry
     from podbot.cli.picking import Picked
+    from podbot.runs.records import Entry
 
 Decision = Literal["ask", "apply", "discard", "keep"]
 

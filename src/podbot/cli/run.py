@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
     from podbot.api import RunOutcome, RunRequest
-    from podbot.changes.records import Record
+    from podbot.runs.records import Record
 
 ABOUT = """\
 Run a command in a sandbox of the current folder, as if it ran bare: same terminal or
@@ -132,7 +132,7 @@ def start_ahead(options: Options) -> None:
         zygote = owner.zygote()
         from podbot.sandbox import layers
 
-        if options.net == "none":
+        if options.net.separate:
             zygote.prepare(str(layers.root()))
 
 
@@ -210,7 +210,7 @@ class Saying:
         """Podbot could not do it."""
         import shlex
 
-        from podbot.changes import records
+        from podbot.runs import records
         from podbot.sandbox import layers
 
         record = self._record

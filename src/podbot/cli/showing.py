@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes import records
 from podbot.changes.risk.rules import Level
 from podbot.cli import care, overview, pager, remedies, wording
 from podbot.cli.progress import Progress
@@ -18,6 +17,7 @@ from podbot.cli.talk import tell, warn
 from podbot.cli.wording import Column
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
+from podbot.runs import records
 
 if TYPE_CHECKING:
     import argparse
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
     from podbot.changes.folding import Fold
     from podbot.changes.model import ChangeSet
-    from podbot.changes.records import Entry
     from podbot.cli.overview import Overview
+    from podbot.runs.records import Entry
 
 DONE = 0
 

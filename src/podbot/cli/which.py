@@ -10,14 +10,14 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from podbot.changes import records
 from podbot.cli import remedies, wording
 from podbot.errors import ChangesError, Kind
+from podbot.runs import records
 
 if TYPE_CHECKING:
     import argparse
 
-    from podbot.changes.records import Entry
+    from podbot.runs.records import Entry
 
 _NO_RUN = re.compile(r"[/*?\[]|\.(tar|patch|diff)$")
 """What no run is called, and paths, globs and files to save in are."""

@@ -193,7 +193,7 @@ def _refused_over(attempt: Attempt, layers_at: str) -> Finding:
     from podbot.sandbox import layers
 
     if attempt.error == errno.ELOOP:
-        detail = f"{layers.told()} lies in {attempt.where}, which sandboxes overlay too"
+        detail = f"{layers.described()} lies in {attempt.where}, which sandboxes overlay too"
         fix = layers.outside_of(attempt.where)
     else:
         detail = f"over {attempt.where}, layers below {layers_at}: {os.strerror(attempt.error)}"

@@ -91,7 +91,7 @@ def profile(draft: Draft) -> Profile:
         PRIVILEGED if settings.privileged else TOOLS,
         user=draft.identity.user,
         userns=draft.identity.userns,
-        network=settings.policy.network,
+        network=str(settings.policy.network),  # engines have the same words
         cpu=limits.cpu,
         memory=limits.memory,
         pids=limits.pids,

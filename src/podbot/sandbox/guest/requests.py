@@ -15,6 +15,7 @@ import sys
 
 from podbot.sandbox.guest import file_requests
 from podbot.sandbox.guest.drafts import UMASK, Draft, Reading, Spool
+from podbot.sandbox.guest.evaluations import Evaluation, Evaluations
 from podbot.sandbox.guest.families import JOB_VARIABLE, exit_of
 from podbot.sandbox.guest.files import Files
 from podbot.sandbox.guest.kernel import Kernel
@@ -30,15 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import ClassVar, Protocol, TypeVar
 
-    from podbot.sandbox.guest.families import Family
     from podbot.sandbox.guest.streams import Output
     from podbot.sandbox.guest.wire import Bytes, Head
     from podbot.sandbox.guest.workers import Answer
 
     class Job(Protocol):
         """Something that runs, and ends with what it started when it is killed."""
-
-        family: Family
 
         @property
         def pid(self) -> int | None: ...
@@ -69,6 +67,7 @@ class Guest:
         self._drains: collections.deque[Output] = collections.deque()
         self._last = 0
         self.kernel = Kernel(self)
+        self.evaluations = Evaluations(self)
         self.workdir, self.python = "/", sys.executable
         self.rg: str | None = None
         self._environment: dict[str, str] = {}
@@ -228,6 +227,9 @@ class Guest:
         stdin = self._spooled(head, "stdin_handle", payload)
         Exec(self, head, head["argv"], head.get("env"), self._cwd(head), stdin)
 
+    def _evaluate(self, head: Head, payload: bytes) -> None:
+        Evaluation(self, head, self._spooled(head, "stdin_handle", payload))
+
     def _spawn(self, head: Head, _: bytes) -> None:
         ended = [
             job for job in self.jobs.values() if isinstance(job, Spawned) and job.status is not None
@@ -321,7 +323,8 @@ class Guest:
 
     _OPERATIONS: ClassVar[dict[object, Callable[[Guest, Head, bytes], None]]] = {
         "init": _init, "environment": _set_environment,
-        "cancel": _cancel, "exec": _exec, "spawn": _spawn, "output": _output,
+        "cancel": _cancel, "exec": _exec, "evaluate": _evaluate,
+        "spawn": _spawn, "output": _output,
         "input": _input, "wait": _wait, "signal": _signal, "resize": _resize, "forget": _forget,
         "processes": _processes, "python": _python, "python_interrupt": _python_interrupt,
         "python_restart": _python_restart, **file_requests.OPERATIONS,

@@ -106,7 +106,7 @@ def _refuse_layers_below(folder: str, place: str, outside: str) -> None:
     root = str(layers.root())
     if root == folder or is_below(root, folder):
         raise LaunchError(
-            f"{layers.told()} lies in {place}",
+            f"{layers.described()} lies in {place}",
             kind=Kind.LAYER_FAILED,
             remedy=layers.outside_of(outside),
         )

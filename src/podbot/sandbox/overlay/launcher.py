@@ -184,7 +184,7 @@ class OverlayLauncher(Launcher):
             plan = self._plan(view, layer, group, below)
             zygote = owner.zygote()
             order = owner.Order(
-                plan, self.policy.network, [str(folder) for folder in group.folders],
+                plan, self.policy.network.separate, [str(folder) for folder in group.folders],
                 str(layer.path.parent),
             )  # fmt: skip
             number = zygote.start(order, theirs, lock)

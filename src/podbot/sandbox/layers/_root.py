@@ -1,4 +1,4 @@
-"""Where the layer folder is, and whether it is the user's alone.
+"""Where layers lie: a folder of the user's own, outside of all that a sandbox may cover.
 
 An ordinary user's lies in /var/tmp, where anybody may take its name first. Then another is made
 beside it, with a name that nobody can foresee, and the state folder remembers it: what is kept
@@ -17,11 +17,41 @@ from pathlib import Path
 
 from podbot.config import places
 from podbot.errors import Kind, LaunchError, PodbotError
+from podbot.sandbox.layers._files import NAME
 
 ROOT_VARIABLE = "PODBOT_LAYERS"
 SHARED = "/var/tmp"  # noqa: S108 - what is there is checked to be ours
 REMEMBERED = "layers-at"
 MOST_TRIES = 10
+
+
+def root() -> Path:
+    """The folder that holds this user's layers; made, and checked to be ours alone.
+
+    ``$PODBOT_LAYERS``, else ``/var/lib/podbot/layers`` for root, else ``/var/tmp/podbot-UID``:
+    outside of every home, because a layer may not lie below what it covers. Where a stranger has
+    taken the last one, another beside it.
+    """
+    return checked_root(os.environ.get(ROOT_VARIABLE), os.getuid())
+
+
+def place() -> Path:
+    """Where the layer folder is, whether or not it exists."""
+    return chosen(os.environ.get(ROOT_VARIABLE), os.getuid())
+
+
+def described() -> str:
+    """How messages name the layer folder: as the user did, or else by its path."""
+    name = os.environ.get(ROOT_VARIABLE)
+    return f"{ROOT_VARIABLE}={name}" if name else f"the layer folder {place()}"
+
+
+def outside_of(folder: str) -> str:
+    """What to do about layers that lie in a folder which is overlaid."""
+    return (
+        f"set {ROOT_VARIABLE} to a folder of yours outside of {folder}, on a local disk, "
+        "mode 0700, such as one below /var/lib or on another disk"
+    )
 
 
 def chosen(name: str | None, uid: int) -> Path:
@@ -100,7 +130,7 @@ def _taken(path: str) -> LaunchError:
 
 
 @lru_cache(maxsize=8)
-def checked(name: str | None, uid: int) -> Path:
+def checked_root(name: str | None, uid: int) -> Path:
     """The folder, made if it was not there, and ours alone."""
     path = chosen(name, uid)
     try:
@@ -129,3 +159,14 @@ def checked(name: str | None, uid: int) -> Path:
             f"chmod 700 {path}",
         )
     return path.resolve()
+
+
+def entries() -> list[Path]:
+    """What podbot made in the layer folder. Whatever else lies there is none of our business."""
+    if not os.path.lexists(place()):
+        return []
+    return sorted(
+        entry
+        for entry in root().iterdir()
+        if NAME.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
+    )
