@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, Terminal, ran, short, workplace
 
-from podbot.changes import records
 from podbot.cli.review import finish
+from podbot.runs import records
 from podbot.sandbox import layers
 
 EDITS = """

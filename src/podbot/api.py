@@ -22,13 +22,13 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from podbot.changes import records
-from podbot.changes.records import Entry, Record
 from podbot.errors import ChangesError, ContainerError, Kind, LaunchError, PodbotError
 from podbot.frozen import dataclass, field, replace
 from podbot.launch import offline
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.on_use import on_use
+from podbot.runs import records
+from podbot.runs.records import Entry, Record
 from podbot.sandbox import ops
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
@@ -37,7 +37,6 @@ from podbot.sandbox.overlay.launcher import OverlaySandbox
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
 
 if TYPE_CHECKING:
-    from podbot.changes.by_name import discard_changes
     from podbot.engine.engine import Engine
     from podbot.engine.image.building import BuiltImage, ImageRequest
     from podbot.launch.containers import (
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
         stop_each,
         sweep,
     )
+    from podbot.runs.by_name import discard_changes
 
 __all__ = [
     "BuiltImage",
@@ -80,10 +80,10 @@ __all__ = [
 
 # A run needs no engine: these are loaded when someone asks for them.
 _HOMES = {
-    "podbot.changes.by_name": "discard_changes",
     "podbot.engine.image.building": "BuiltImage ImageRequest",
     "podbot.launch.containers": "ContainerInfo ExecRequest Failure Stopped Swept exec ps stop "
     "stop_all stop_each sweep",
+    "podbot.runs.by_name": "discard_changes",
 }
 
 RUN_VARIABLE = "PODBOT_RUN"

@@ -15,8 +15,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from services import Service
 
-from podbot.changes import records
 from podbot.changes.capture import capture
+from podbot.runs import records
 from podbot.sandbox import layers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.podman]

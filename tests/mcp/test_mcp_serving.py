@@ -12,11 +12,11 @@ import pytest
 from cli_runs import PODBOT, Terminal
 from mcp_clients import DEADLINE
 
-from podbot.changes import records
 from podbot.errors import ConfigError, Kind, LaunchError, PodbotError, ToolValidationError
 from podbot.mcp import Line, Served, ServeRequest, Started, serve
 from podbot.mcp.keeping import Keeping
 from podbot.mcp.workspace import KEPT, Workspace, workspace
+from podbot.runs import records
 from podbot.runtime.events import ToolInvoked
 from podbot.sandbox import OverlaySandbox, layers
 
@@ -39,7 +39,8 @@ def said(place: Workspace, tool: str, **arguments: object) -> str:
 def test_names_are_found_when_they_are_used() -> None:
     import podbot.mcp
 
-    assert set(podbot.mcp.__all__) == set(podbot.mcp._LAZY)
+    homes = {name for names in podbot.mcp._HOMES.values() for name in names.split()}
+    assert set(podbot.mcp.__all__) == homes
     assert all(getattr(podbot.mcp, name) is not None for name in podbot.mcp.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = podbot.mcp.nonsense  # type: ignore[attr-defined]  # that is the point

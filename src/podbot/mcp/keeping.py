@@ -13,11 +13,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from podbot.changes import records
 from podbot.changes.capture import capture
-from podbot.changes.records import Record
 from podbot.errors import ChangesError, PodbotError
 from podbot.frozen import replace
+from podbot.runs import records
+from podbot.runs.records import Record
 from podbot.sandbox import layers
 
 if TYPE_CHECKING:

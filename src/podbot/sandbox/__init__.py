@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from podbot.sandbox.pool import Pool
     from podbot.sandbox.sandbox import Process, Sandbox
     from podbot.sandbox.values import (
+        Evaluated,
         ExecResult,
         FileInfo,
         GrepMatch,
@@ -63,6 +64,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncSandbox",
     "ContainerSandbox",
+    "Evaluated",
     "ExecResult",
     "FileError",
     "FileInfo",
@@ -112,7 +114,7 @@ _HOMES = {
     "podbot.sandbox.pool": "Pool",
     "podbot.sandbox.sandbox": "Process Sandbox",
     "podbot.sandbox.values": (
-        "ExecResult FileInfo GrepMatch GrepResult Guarantee PythonResult TransferResult"
+        "Evaluated ExecResult FileInfo GrepMatch GrepResult Guarantee PythonResult TransferResult"
     ),
 }
 

@@ -1,7 +1,8 @@
 """What sandboxes ask of the books that are kept of their changes.
 
-The books (records, journals) are `podbot.changes`, which is built on sandboxes and not the other
-way round. So it is known here by its name only, and loaded when there is something to ask for.
+The books (records, journals) are `podbot.changes` and `podbot.runs`, which are built on sandboxes
+and not the other way round. So they are known here by name only, and loaded when there is something
+to ask for. What `changes` has to ask of `runs`, which is built on it, goes this way too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from podbot.sandbox.layers import Layer
 
 _GATE = "podbot.changes.applying.gate"
-_DISCARDING = "podbot.changes.discarding"
+_DISCARDING = "podbot.runs.discarding"
+_RECORDS = "podbot.runs.records"
 
 
 class _Gate(Protocol):
@@ -28,6 +30,11 @@ class _Gate(Protocol):
 class _Discarding(Protocol):
     def discard(self, id: str, layer: Layer | None) -> None:
         """Remove a layer and all that is known of its run."""
+
+
+class _Records(Protocol):
+    def remove(self, id: str) -> None:
+        """Forget a run."""
 
 
 def heal_first(targets: Collection[str]) -> tuple[str, ...]:
@@ -52,3 +59,8 @@ def knows(id: str) -> bool:
 def discard(id: str, layer: Layer | None) -> None:
     """Remove a layer and all that is known of its run."""
     cast("_Discarding", import_module(_DISCARDING)).discard(id, layer)
+
+
+def forget(id: str) -> None:
+    """Remove the record of a layer that never came to be."""
+    cast("_Records", import_module(_RECORDS)).remove(id)
