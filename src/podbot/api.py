@@ -19,11 +19,10 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.errors import ChangesError, ContainerError, Kind, LaunchError, PodbotError
-from podbot.frozen import dataclass, field, replace
+from podbot.frozen import dataclass, field, frozen_dict, replace
 from podbot.launch import offline
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.on_use import on_use
@@ -113,7 +112,7 @@ class RunRequest:
     network: Network = Network.none
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     pass_environment: tuple[str, ...] = ()
     name: str | None = None
     timeout: float | None = None

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from podbot.errors import ConfigError, Kind
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, frozen_dict
 from podbot.sandbox import backends
 from podbot.sandbox.network import Network
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
@@ -45,7 +44,7 @@ class ServeRequest:
     network: Network | Word | None = None
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     pass_environment: tuple[str, ...] = ()
     call_seconds: float | None = None
     data: bool = False
