@@ -101,6 +101,17 @@ def test_letters_an_encoding_lacks_are_spelled_out() -> None:
     assert raw.getvalue() == b"\\u2026"
 
 
+@pytest.mark.parametrize("width", range(12, 40))
+def test_an_arrow_is_never_parted_from_what_it_leads_to(width: int) -> None:
+    line = f"l               current name → {'x' * 20}/released (mode 0644 → 0600)"
+
+    rows = wording.wrapped(line, width, 6)
+
+    assert all(wording.cells(row) <= width for row in rows)
+    assert not any(row.endswith("→") for row in rows)
+    assert "".join("".join(rows).split()) == "".join(line.split())
+
+
 # JSON
 
 

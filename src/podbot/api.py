@@ -32,8 +32,9 @@ from podbot.runs.records import Entry, Record
 from podbot.sandbox import ops
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
+from podbot.sandbox.network import Network
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
+from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
 
 if TYPE_CHECKING:
     from podbot.engine.engine import Engine
@@ -109,7 +110,7 @@ class RunRequest:
 
     command: tuple[str, ...]
     targets: tuple[str | os.PathLike[str], ...] = ()
-    network: Network = "none"
+    network: Network = Network.none
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -119,6 +120,9 @@ class RunRequest:
     continue_in: str | None = None
     limits: Limits | None = None
     discard: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", Network(self.network))
 
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""
@@ -201,7 +205,7 @@ def run(
                     _write_end(replace(record, ended=time.time(), error=error.message))
                 raise
             # While its network namespace still is there to be asked.
-            failed_offline = ending.exit_status != 0 and request.network == "none"
+            failed_offline = ending.exit_status != 0 and not request.network.reaches_out
             missed_network = failed_offline and offline.missed(sandbox)
             record = _ended(record, ending)
             # Before it closes, so that nobody sees a run that is over and does not say how.

@@ -132,7 +132,7 @@ def start_ahead(options: Options) -> None:
         zygote = owner.zygote()
         from podbot.sandbox import layers
 
-        if options.net == "none":
+        if options.net.separate:
             zygote.prepare(str(layers.root()))
 
 

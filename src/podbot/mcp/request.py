@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from podbot.errors import ConfigError, Kind
 from podbot.frozen import dataclass, field
-from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
+from podbot.sandbox.network import Network
+from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
+
+if TYPE_CHECKING:
+    from podbot.sandbox.network import Word
 
 Backend = Literal["memory", "local", "overlay", "podman"]
 BACKENDS: tuple[str, ...] = get_args(Backend)
@@ -37,7 +41,7 @@ class ServeRequest:
 
     backend: Backend = "overlay"
     target: str | os.PathLike[str] | None = None
-    network: Network | None = None
+    network: Network | Word | None = None
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -49,6 +53,8 @@ class ServeRequest:
     command: tuple[str, ...] = ("podbot", "mcp")
 
     def __post_init__(self) -> None:
+        if self.network is not None:
+            object.__setattr__(self, "network", Network(self.network))
         if self.backend not in BACKENDS:
             raise ConfigError(
                 f"there is no backend {self.backend!r}",
@@ -68,12 +74,12 @@ class ServeRequest:
     @property
     def reaches_out(self) -> bool:
         """Whether commands can get beyond the sandbox, to a network above all."""
-        return self.backend == "local" or self.network == "host"
+        return self.backend == "local" or self.policy().network.reaches_out
 
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""
         return Policy(
-            network=self.network or "none",
+            network=self.network or Network.none,
             hidden=(*DEFAULT_HIDDEN, *self.hide),
             readable=self.show,
             environment=self.environment,

@@ -142,6 +142,7 @@ def loaded(file: str, targets: Collection[str], within: str | None) -> Iterator[
 
 def _record(layer: Layer, file: str) -> None:
     from podbot.runs import records
+    from podbot.sandbox.network import Network
 
     command = ("podbot", "changes", "load", os.path.abspath(file))
     record = records.Record(
@@ -150,7 +151,7 @@ def _record(layer: Layer, file: str) -> None:
         command,
         layer.targets,
         backend="archive",
-        network="none",
+        network=Network.none,
         started=layer.created,
         owner=os.getpid(),
         ended=layer.created,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Target = str | os.PathLike[str]
 Workspace = Literal["review", "copy", "bind"]
 Runtime = Literal["runc", "crun", "runsc", "kata"]
+Seccomp = Literal["podbot", "engine"]
 
 WORKDIR = "/workspace"
 """Where the workspace is inside, whatever it is outside."""
@@ -49,6 +50,7 @@ class ContainerOptions(TypedDict, total=False):
     idle: float | None
     confined: bool
     privileged: bool
+    seccomp: Seccomp
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Settings:
     - ``confined``: the file verbs stay below the workspace; commands see the image as ever.
     - ``privileged``: root inside, with every capability and device that the engine has to give;
       where the engine runs as root, it can take over the machine. Without a target only.
+    - ``seccomp``: the filter of system calls, ``podbot``'s own or the ``engine``'s, which lets
+      namespaces be made inside. A Podman on another machine has only its own.
     """
 
     target: Target | None = None
@@ -91,6 +95,7 @@ class Settings:
     idle: float | None = None
     confined: bool = False
     privileged: bool = False
+    seccomp: Seccomp = "podbot"
 
     @classmethod
     def of(cls, target: Target | None, options: ContainerOptions) -> Settings:
@@ -107,6 +112,8 @@ class Settings:
             raise _refused(
                 f"workspace={self.workspace!r} is not known", 'use "review", "copy" or "bind"'
             )
+        if self.seccomp not in ("podbot", "engine"):
+            raise _refused(f"seccomp={self.seccomp!r} is not known", 'use "podbot" or "engine"')
         if not self.image.strip():
             raise LaunchError(
                 "no image was named",
