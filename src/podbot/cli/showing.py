@@ -132,7 +132,6 @@ def _row_of_any(entry: Entry, amount: Amount) -> tuple[str, ...]:
 
 
 def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
-    command = wording.words(entry.record.command) if entry.record is not None else ""
     number, size = ("?", "?") if isinstance(amount, str) else (amount[0], wording.size(amount[1]))
     return (
         wording.name(entry.called),
@@ -141,7 +140,7 @@ def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
         str(number),
         size,
         wording.name(", ".join(entry.targets)),
-        command,
+        wording.text(entry.made_by),
     )
 
 

@@ -11,12 +11,13 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podbot.config import places
-from podbot.errors import Kind, LaunchError, SandboxError
+from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
 from podbot.sandbox import bookkeeping, interpreter, layers, wire
 from podbot.sandbox.channel import launch_failure
@@ -26,13 +27,13 @@ from podbot.sandbox.layers import Layer, copying, mounts
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay import _git_data, _hiding, _report, cgroups, owner
+from podbot.sandbox.overlay._running import Below, Running
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.overlay.shared import PRIVATE
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from podbot.sandbox.layers.disk_watcher import DiskWatcher
     from podbot.sandbox.overlay._plan import Bind, Overlay, Plan
 
 UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
@@ -49,7 +50,8 @@ class OverlayLauncher(Launcher):
     layer to go on in; its targets are those of the sandbox, and it stays. With both, the sandbox
     sees that layer and works in one of its own over it, which is removed at close: the kept one is
     held meanwhile, and stays exactly as it was. ``confined``: the file verbs stay below the working
-    folder, as on other backends; commands see the rest as ever.
+    folder, as on other backends; commands see the rest as ever. ``title``: what the work is called
+    where its changes are listed.
     """
 
     name = "overlay"
@@ -63,7 +65,9 @@ class OverlayLauncher(Launcher):
         discard: bool = False,
         layer: Layer | None = None,
         confined: bool = False,
+        title: str | None = None,
     ):
+        layers.check_title(title)
         self.targets: tuple[Target, ...]
         if layer is not None:
             if target is not None:
@@ -84,6 +88,7 @@ class OverlayLauncher(Launcher):
         self.discard = discard
         self.layer = layer
         self.confined = confined
+        self.title = title
 
     def launch(self) -> Launched:
         """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
@@ -114,7 +119,9 @@ class OverlayLauncher(Launcher):
     def _start(self, view: _View, method: str, reason: str | None) -> Launched:
         copied = method == "copy"
         home = view.home_layer is not None
-        layer, lock = layers.create(view.targets, method, home, view.hidden, filling=copied)
+        layer, lock = layers.create(
+            view.targets, method, home, view.hidden, filling=copied, title=self.title
+        )
         try:
             if copied:
                 from podbot.sandbox.layers.baseline import Baseline
@@ -156,7 +163,7 @@ class OverlayLauncher(Launcher):
                 raise
             try:
                 reason = _CONTINUES_A_COPY if copied else None
-                return self._run(view, layer, lock, reason, _Below(below, held))
+                return self._run(view, layer, lock, reason, Below(below, held))
             except BaseException:
                 layers.scrap(layer.path)
                 raise
@@ -170,7 +177,7 @@ class OverlayLauncher(Launcher):
         layer: Layer,
         lock: int,
         reason: str | None,
-        below: _Below | None = None,
+        below: Below | None = None,
     ) -> Launched:
         """Start a sandbox over a layer; takes over its lock."""
         try:
@@ -204,7 +211,11 @@ class OverlayLauncher(Launcher):
             group.remove()
             raise
         os.close(lock)  # the zygote's copy keeps the layer locked while the sandbox lives
-        running = _Running(layer, group, zygote, number, self.discard, below)
+        kept = bookkeeping.Kept(
+            layer, self.name, self.policy.network, guarantees, notes, self.title, time.time()
+        )
+        goes_on = self.layer is not None and below is None
+        running = Running(kept, group, zygote, number, self.discard, below, goes_on)
         if self.limits.disk is not None:
             running.watch(self.limits.disk)
         return Launched(
@@ -222,7 +233,7 @@ class OverlayLauncher(Launcher):
         pids = None if limits.pids is None or _report.pids_by(limits.pids) else limits.pids
         return cgroups.create(limits.cpu, limits.memory, pids)
 
-    def _plan(self, view: _View, layer: Layer, group: Group, below: _Below | None) -> Plan:
+    def _plan(self, view: _View, layer: Layer, group: Group, below: Below | None) -> Plan:
         overlays: list[Overlay] = []
         binds: list[Bind] = []
         for index, target in enumerate(view.targets):
@@ -282,14 +293,6 @@ class OverlayLauncher(Launcher):
 
 
 _CONTINUES_A_COPY = "it continues in a layer that is a copy"
-
-
-@dataclass(frozen=True, slots=True)
-class _Below:
-    """A kept layer that a sandbox works over without changing it, and the lock that holds it."""
-
-    layer: Layer
-    lock: int
 
 
 def _check_going_on(view: _View, layer: Layer) -> None:
@@ -452,69 +455,6 @@ def _checked(given: tuple[Target, ...]) -> tuple[str, ...]:
     return tuple(targets)
 
 
-class _Running:
-    """A live overlay sandbox, and how to end it."""
-
-    def __init__(
-        self,
-        layer: Layer,
-        group: Group,
-        zygote: owner.ZygoteOwner,
-        number: int,
-        discard: bool,
-        below: _Below | None,
-    ):
-        self._layer, self._group, self._below = layer, group, below
-        self._zygote, self._number = zygote, number
-        self._discard = discard
-        self._watcher: DiskWatcher | None = None
-        self._ended = False
-
-    def watch(self, limit: int) -> None:
-        """Mind how much the layer holds."""
-        from podbot.sandbox.layers.disk_watcher import DiskWatcher
-
-        self._watcher = DiskWatcher(self._layer.path, limit, self._kill)
-
-    def _kill(self) -> None:
-        self._zygote.end(self._number)
-
-    def end(self) -> None:
-        """Kill all of it, then tidy up; a layer with changes stays unless told otherwise.
-
-        What is discarded anyway is killed without waiting for its death.
-        """
-        if self._ended:
-            return
-        self._ended = True
-        if self._watcher is not None:
-            self._watcher.stop()
-        if not self._discard or self._group.folders:
-            self._zygote.end(self._number)
-            self._group.remove()
-        if self._discard or self._layer.empty:
-            # (one that a sandbox went on in may be empty too: what there was has been undone)
-            trash = layers.throw_away(self._layer.path)
-            if self._zygote.alive:
-                self._zygote.discard(self._number, str(trash))
-            else:
-                layers.remove(trash)
-        else:
-            self._layer.drop_scratch()
-        if self._below is not None:
-            os.close(self._below.lock)
-
-    def reason(self) -> SandboxError | None:
-        """Why the guest is gone, if we know."""
-        if self._watcher is not None and self._watcher.tripped:
-            return SandboxError(
-                f"the sandbox wrote more than its disk limit of {self._watcher.limit} bytes",
-                kind=Kind.DISK_LIMIT,
-                remedy="raise Limits(disk=…); what it wrote is kept in its layer",
-            )
-        return None
-
-
 def _host_failure(error: OSError) -> LaunchError:
     """What it means that the host could not do a plain thing, such as open a file."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -578,7 +518,10 @@ class OverlaySandbox(Sandbox):
         limits: Limits | None = None,
         discard: bool = False,
         layer: Layer | None = None,
+        title: str | None = None,
     ):
         super().__init__(
-            OverlayLauncher(target, policy=policy, limits=limits, discard=discard, layer=layer)
+            OverlayLauncher(
+                target, policy=policy, limits=limits, discard=discard, layer=layer, title=title
+            )
         )
