@@ -158,7 +158,7 @@ def run(
                 this.end(error=error.message)
                 raise
             # While its network namespace still is there to be asked.
-            failed_offline = ending.exit_status != 0 and record.network == "none"
+            failed_offline = ending.exit_status != 0 and not sandbox.policy.network.reaches_out
             missed_network = failed_offline and layer is not None and offline.missed(sandbox)
             problem = this.end(
                 ending.exit_status,

@@ -169,7 +169,7 @@ def test_a_container_over_a_folder_is_described_before_any_engine_is_asked(proje
         text = prompt.render().text
 
     assert f"`{project}`, at `/workspace` in a container" in text
-    assert "the network of the machine" in text
+    assert "the network of this machine" in text
 
 
 def test_a_session_does_not_grow_with_the_calls() -> None:

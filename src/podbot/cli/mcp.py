@@ -11,8 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from podbot.cli.run import HOME_NOTE, say
-from podbot.cli.run_options import NETWORKS, seconds
+from podbot.cli.run_options import seconds
 from podbot.cli.wording import is_terminal
+from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
@@ -56,7 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
     parser.add_argument(
-        "--net", choices=NETWORKS, help="the network of commands: none (the default), or the host's"
+        "--net",
+        choices=Network.WORDS,
+        help="the network of commands: none (the default), or the host's",
     )
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",

@@ -47,8 +47,6 @@ privileges. Besides the workspace only `/tmp` can be written to, and it is throw
     texts.commands("Python of any length"),
 )
 
-_NETWORKS = {"none": "no network", "host": "the network of the machine"}
-
 
 @dataclass(frozen=True, slots=True)
 class FolderConfig(WorkspaceConfig):
@@ -112,7 +110,7 @@ class ContainerFolderSection(WorkspaceSection):
                 options["image"] = config.image
             return ContainerSandbox(target if layer is None else None, **options)
 
-        text = _CONTAINER.format(target=visible(target), network=_NETWORKS[config.policy.network])
+        text = _CONTAINER.format(target=visible(target), network=config.policy.network.described)
         super().__init__(
             session=session,
             config=config,

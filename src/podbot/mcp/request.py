@@ -66,4 +66,4 @@ class ServeRequest:
     @property
     def reaches_out(self) -> bool:
         """Whether commands can get beyond the sandbox, to a network above all."""
-        return not self.launch.isolates or self.launch.network == "host"
+        return not self.launch.isolates or self.launch.policy().network.reaches_out

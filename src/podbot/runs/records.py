@@ -169,21 +169,30 @@ class Entry:
         return None if self.record is None else self.record.name
 
     @property
+    def title(self) -> str | None:
+        """What it was for, in the words of who opened it."""
+        source = self.record or self.layer
+        return None if source is None else source.title
+
+    @property
+    def program(self) -> str:
+        """What the program is called that opened it; empty if that is not known."""
+        source = self.record or self.layer
+        return "" if source is None else source.program
+
+    @property
     def made_by(self) -> str:
         """What made it, in a few words: its title, its command, or the program that opened it.
 
         Nothing in it is made harmless for a terminal.
         """
-        source = self.record or self.layer
-        if source is None:
-            return ""
-        if source.title is not None:
-            return source.title
+        if self.title is not None:
+            return self.title
         if self.record is not None and self.record.command:
             import shlex
 
             return shlex.join(self.record.command)
-        return f"opened by {source.program}" if source.program else ""
+        return f"opened by {self.program}" if self.program else ""
 
 
 # Writing and reading

@@ -10,12 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from podbot.errors import ConfigError, Kind
 from podbot.frozen import dataclass, field
 from podbot.sandbox.launcher import ALIASES
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Network, Policy
+from podbot.sandbox.network import Network
+from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
+
+if TYPE_CHECKING:
+    from podbot.sandbox.network import Word
 
 DEFAULT_BACKEND = "overlay"
 REVIEWED = ("overlay", "container")
@@ -57,7 +62,7 @@ class LaunchRequest:
 
     command: tuple[str, ...] = ()
     targets: tuple[str | os.PathLike[str], ...] = ()
-    network: Network | None = None
+    network: Network | Word | None = None
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -72,6 +77,8 @@ class LaunchRequest:
     title: str | None = None
 
     def __post_init__(self) -> None:
+        if self.network is not None:
+            object.__setattr__(self, "network", Network(self.network))
         backend = self.backend
         if backend is None:
             return
@@ -97,7 +104,7 @@ class LaunchRequest:
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""
         return Policy(
-            network=self.network or "none",
+            network=self.network or Network.none,
             hidden=(*DEFAULT_HIDDEN, *self.hide),
             readable=self.show,
             environment=self.environment,

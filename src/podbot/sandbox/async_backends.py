@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 from podbot.sandbox.async_sandbox import AsyncSandbox
+from podbot.sandbox.folders import Target
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.local import LocalLauncher
 from podbot.sandbox.memory import MemoryLauncher
-from podbot.sandbox.overlay.launcher import OverlayLauncher, Target
+from podbot.sandbox.overlay.launcher import OverlayLauncher
 from podbot.sandbox.policy import Policy
 
 

@@ -57,8 +57,6 @@ and the home directory can be written to, and are thrown away.""",
     texts.RELATIVE,
 )
 
-_NETWORKS = {"none": "no network", "host": "the network of this machine"}
-
 
 @dataclass(frozen=True, slots=True)
 class OverlaySandboxConfig(WorkspaceConfig):
@@ -114,7 +112,7 @@ class OverlaySandboxSection(WorkspaceSection):
         kind = SectionKind(
             key="overlay.sandbox",
             title="Sandboxed Workspace",
-            text=_TEXT.format(target=visible(targets[0]), network=_NETWORKS[chosen.policy.network]),
+            text=_TEXT.format(target=visible(targets[0]), network=chosen.policy.network.described),
             component="tools.overlay",
             workspace=OverlayWorkspace,
         )

@@ -217,6 +217,14 @@ class Site:
         )
         return sum(facts.st_blocks * 512 for facts in kept if facts is not None)
 
+    def lacks_room(self, target: int, freed: int = 0) -> bool:
+        """Whether what is kept elsewhere does not fit into a target once so much is ``freed``."""
+        needed = self.kept_elsewhere(target)
+        if not needed:
+            return False
+        there = os.statvfs(self.plan.places[target].path)
+        return there.f_bavail * there.f_frsize + freed < needed
+
     def keep(self, move: Move, spot: Spot) -> bool:
         """Carry what was taken out into the store; False if it had to be copied, and is both."""
         store, name = self._stores[move.target], self.plan.kept_as(move)

@@ -209,6 +209,7 @@ class ContainerSession:
                     running.hold(visitor.pid)
                     _making.check_visitor(visitor, prepared.identity)
                     _overlays.check(running.engine, visitor.pid, prepared.workspace.contents)
+                    _making.verify(running)
                 except BaseException:
                     line.close()
                     raise
@@ -229,6 +230,11 @@ class ContainerSession:
                 hijacked.close()
                 raise
             line = self._booted(Attached(hijacked))
+            try:
+                _making.verify(running)
+            except BaseException:
+                line.close()
+                raise
             if prepared.facts.local:
                 with contextlib.suppress(ContainerError):  # it ended: the channel will tell
                     running.hold(running.engine.containers.inspect(running.id).pid)
@@ -280,7 +286,7 @@ class ContainerSession:
                 raise
             self._prepared = replace(prepared, engine=other)
             engine, created = other, _making.create(other, spec)
-        return Running(engine, created, spec.name or created.id)
+        return Running(engine, created, spec)
 
     # Between start and end
 

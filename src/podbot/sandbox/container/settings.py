@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Target = str | os.PathLike[str]
 Workspace = Literal["review", "copy", "bind"]
 Runtime = Literal["runc", "crun", "runsc", "kata"]
+Seccomp = Literal["podbot", "engine"]
 
 BACKEND = "container"
 """What `open` calls this backend."""
@@ -53,6 +54,7 @@ class ContainerOptions(TypedDict, total=False):
     confined: bool
     privileged: bool
     title: str | None
+    seccomp: Seccomp
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Settings:
     - ``privileged``: root inside, with every capability and device that the engine has to give;
       where the engine runs as root, it can take over the machine. Without a target only.
     - ``title``: what the work is called where its changes are listed.
+    - ``seccomp``: the filter of system calls, ``podbot``'s own or the ``engine``'s, which lets
+      namespaces be made inside. A Podman on another machine has only its own.
     """
 
     target: Target | None = None
@@ -97,6 +101,7 @@ class Settings:
     confined: bool = False
     privileged: bool = False
     title: str | None = None
+    seccomp: Seccomp = "podbot"
 
     @classmethod
     def of(cls, target: Target | None, options: ContainerOptions) -> Settings:
@@ -114,6 +119,8 @@ class Settings:
             raise _refused(
                 f"workspace={self.workspace!r} is not known", 'use "review", "copy" or "bind"'
             )
+        if self.seccomp not in ("podbot", "engine"):
+            raise _refused(f"seccomp={self.seccomp!r} is not known", 'use "podbot" or "engine"')
         if not self.image.strip():
             raise LaunchError(
                 "no image was named",

@@ -6,28 +6,23 @@ has the zygote fork the guest, and says what is enforced on this host and by wha
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podbot.config import places
 from podbot.errors import Kind, LaunchError
-from podbot.frozen import dataclass
-from podbot.sandbox import bookkeeping, interpreter, layers, wire
-from podbot.sandbox.channel import launch_failure
-from podbot.sandbox.folders import existing_folder
+from podbot.sandbox import bookkeeping, interpreter, layers
+from podbot.sandbox.folders import Target
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import _git_data, _hiding, _report, cgroups, owner
+from podbot.sandbox.overlay import _failures, _git_data, _hiding, _programs, _report, cgroups, owner
 from podbot.sandbox.overlay._running import Below, Running
+from podbot.sandbox.overlay._view import View
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.overlay.shared import PRIVATE
 from podbot.sandbox.policy import Policy
@@ -35,11 +30,6 @@ from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from podbot.sandbox.overlay._plan import Bind, Overlay, Plan
-
-UNREACHABLE = ("/proc", "/sys", "/dev", "/run")
-READY_SECONDS = 60.0
-
-Target = str | os.PathLike[str]
 
 
 class OverlayLauncher(Launcher):
@@ -92,6 +82,17 @@ class OverlayLauncher(Launcher):
 
     def launch(self) -> Launched:
         """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
+        try:
+            return self._launch()
+        except OSError as error:
+            raise _failures.nested(_failures.of_the_host(error)) from error
+        except LaunchError as error:
+            nested = _failures.nested(error)
+            if nested is error:
+                raise
+            raise nested from error
+
+    def _launch(self) -> Launched:
         machine = os.uname().machine
         if machine not in ("x86_64", "aarch64"):
             raise LaunchError(
@@ -99,24 +100,21 @@ class OverlayLauncher(Launcher):
                 kind=Kind.UNSUPPORTED,
                 remedy="use a container backend",
             )
-        try:
-            view = _View.of(self.targets, self.policy)
-            if self.layer is not None:
-                go_on = self._go_on_over if self.discard else self._go_on
-                return go_on(view, self.layer)
-            reason = copying.needed(view.targets)
-            if reason is None:
-                try:
-                    return self._start(view, "overlay", None)
-                except LaunchError as error:
-                    if error.kind is not Kind.OVERLAY_REFUSED:
-                        raise
-                    reason = error.message
-            return self._start(view, "copy", reason)
-        except OSError as error:
-            raise _host_failure(error) from error
+        view = View.of(self.targets, self.policy)
+        if self.layer is not None:
+            go_on = self._go_on_over if self.discard else self._go_on
+            return go_on(view, self.layer)
+        reason = copying.needed(view.targets)
+        if reason is None:
+            try:
+                return self._start(view, "overlay", None)
+            except LaunchError as error:
+                if error.kind is not Kind.OVERLAY_REFUSED:
+                    raise
+                reason = error.message
+        return self._start(view, "copy", reason)
 
-    def _start(self, view: _View, method: str, reason: str | None) -> Launched:
+    def _start(self, view: View, method: str, reason: str | None) -> Launched:
         copied = method == "copy"
         home = view.home_layer is not None
         layer, lock = layers.create(
@@ -135,13 +133,13 @@ class OverlayLauncher(Launcher):
             layers.unmake(layer.path, len(view.targets))
             raise
 
-    def _go_on(self, view: _View, layer: Layer) -> Launched:
+    def _go_on(self, view: View, layer: Layer) -> Launched:
         _check_going_on(view, layer)
         lock = layers.reopen(layer, view.home_layer is not None, view.hidden)
         reason = _CONTINUES_A_COPY if layer.method == "copy" else None
         return self._run(view, layer, lock, reason)
 
-    def _go_on_over(self, view: _View, below: Layer) -> Launched:
+    def _go_on_over(self, view: View, below: Layer) -> Launched:
         """In a layer that is thrown away, over one that stays as it is.
 
         It never counts as a layer, as without the one below it says nothing: if we die it is swept.
@@ -173,7 +171,7 @@ class OverlayLauncher(Launcher):
 
     def _run(
         self,
-        view: _View,
+        view: View,
         layer: Layer,
         lock: int,
         reason: str | None,
@@ -192,7 +190,7 @@ class OverlayLauncher(Launcher):
             plan = self._plan(view, layer, group, below)
             zygote = owner.zygote()
             order = owner.Order(
-                plan, self.policy.network, [str(folder) for folder in group.folders],
+                plan, self.policy.network.separate, [str(folder) for folder in group.folders],
                 str(layer.path.parent),
             )  # fmt: skip
             number = zygote.start(order, theirs, lock)
@@ -201,7 +199,7 @@ class OverlayLauncher(Launcher):
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             notes = (*view.healed, *notes)
-            await_ready(ours)
+            _failures.await_ready(ours)
         except BaseException:
             ours.close()
             theirs.close()
@@ -233,7 +231,7 @@ class OverlayLauncher(Launcher):
         pids = None if limits.pids is None or _report.pids_by(limits.pids) else limits.pids
         return cgroups.create(limits.cpu, limits.memory, pids)
 
-    def _plan(self, view: _View, layer: Layer, group: Group, below: Below | None) -> Plan:
+    def _plan(self, view: View, layer: Layer, group: Group, below: Below | None) -> Plan:
         overlays: list[Overlay] = []
         binds: list[Bind] = []
         for index, target in enumerate(view.targets):
@@ -262,10 +260,11 @@ class OverlayLauncher(Launcher):
             covers[str(layer.path.parent)] = _hiding.empty_folder()
         for path, cover in covers.items():
             binds.append({"source": cover, "at": path, "writable": False})
-        for path in _own_programs(self.policy):
-            # podbot itself may be installed below /tmp: its interpreter must be found inside.
-            if any(is_below(path, folder) for folder in PRIVATE) and not view.is_reviewed(path):
-                binds.append({"source": path, "at": path, "writable": False})
+        shown, passed = _programs.needed(self.policy.python)
+        shown |= dict.fromkeys(passed, _hiding.empty_folder())
+        for at, source in shown.items():
+            if not any(at == target or is_below(at, target) for target in view.targets):
+                binds.append({"source": source, "at": at, "writable": False})
         for target in view.targets:
             place = _git_data.outside(target, view.targets)
             repository = _git_data.repository(place, target) if place else None
@@ -288,6 +287,7 @@ class OverlayLauncher(Launcher):
                 "env": self.policy.environment_inside(Path(view.home_inside)),
                 "python": self.policy.python,
                 "rg": interpreter.ripgrep(),
+                "private": private,
             },
         }
 
@@ -295,7 +295,7 @@ class OverlayLauncher(Launcher):
 _CONTINUES_A_COPY = "it continues in a layer that is a copy"
 
 
-def _check_going_on(view: _View, layer: Layer) -> None:
+def _check_going_on(view: View, layer: Layer) -> None:
     if view.targets != layer.targets:
         raise LaunchError(
             f"the folders of layer {layer.id} are not what they were: now {view.targets}",
@@ -308,200 +308,6 @@ def _check_going_on(view: _View, layer: Layer) -> None:
             kind=Kind.UNSUPPORTED,
             remedy="go on in it with the container backend",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """What the sandbox will see: checked targets, the home, and how secrets are hidden.
-
-    ``healed`` says what an interrupted apply or undo had left of the targets.
-    """
-
-    targets: tuple[str, ...]
-    writable: tuple[str, ...]
-    hidden: tuple[str, ...]
-    home: str | None
-    home_layer: str | None
-    hiding: _hiding.Hiding
-    healed: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, given: tuple[Target, ...], policy: Policy) -> _View:
-        targets = _checked(given)
-        healed = bookkeeping.heal_first(targets)
-        home = mounts.home()
-        # A target that holds the home, or is it, makes the home reviewed instead of thrown away.
-        covered = home is None or any(home == t or is_below(home, t) for t in targets)
-        home_layer = None if home is None or covered or mounts.any_below(home) else home
-        if home_layer is not None:
-            _refuse_layers_below(home_layer, "your home, which sandboxes overlay too", "the home")
-        hidden = policy.hidden_paths(Path(home or "/nonexistent"))
-        # Records, journals and what undo needs: nobody's business inside, whatever the policy.
-        state = os.path.realpath(places.state_place())
-        hidden = hidden if state in hidden else tuple(sorted((*hidden, state)))
-        for target in targets:
-            path = next((path for path in hidden if f"{target}/".startswith(f"{path}/")), None)
-            if path is not None:
-                raise LaunchError(
-                    f"target {target} lies in {path}, which the policy hides",
-                    kind=Kind.TARGET_REFUSED,
-                    remedy=f"add {path!r} to Policy.readable if the work needs it",
-                )
-        overlaid = (*targets, *((home_layer,) if home_layer else ()))
-        found = _hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
-        for parent in found.parents:
-            _refuse_layers_below(parent, f"{parent}, which is overlaid to hide paths in it", parent)
-        writable = tuple(_existing(path) for path in policy.writable)
-        for path in writable:
-            secret = next((h for h in hidden if f"{h}/".startswith(f"{path}/")), None)
-            if secret is not None:
-                raise LaunchError(
-                    f"the policy makes {path} writable for real, and hides {secret} in it",
-                    kind=Kind.INVALID,
-                    remedy="name a folder without secrets, or make the secret readable on purpose",
-                )
-        return cls(targets, writable, hidden, home, home_layer, found, healed)
-
-    @property
-    def home_inside(self) -> str:
-        """Where HOME points: the home if it can be written there, else the private /tmp."""
-        if self.home is None:
-            return "/tmp"  # noqa: S108 - the sandbox's own
-        reviewed = self.home in self.targets or self.is_reviewed(self.home)
-        return self.home if self.home_layer or reviewed else "/tmp"  # noqa: S108 - likewise
-
-    def is_reviewed(self, path: str) -> bool:
-        """Whether a path lies below a target."""
-        return any(is_below(path, target) for target in self.targets)
-
-    def is_covered(self, path: str) -> bool:
-        """Whether a path lies below an overlay or a private folder."""
-        places = (*PRIVATE, "/dev", *self.targets, *((self.home_layer,) if self.home_layer else ()))
-        return any(is_below(path, place) for place in (*places, *self.hiding.parents))
-
-    def overlay(self, at: str, upper: str, work: str, between: str | None = None) -> Overlay:
-        """The overlay over one folder, with what hides beneath it in between, and above that the
-        layer it works over."""
-        lower = [path for path in (between, self.hiding.templates.get(at), at) if path]
-        return {"at": at, "lower": lower, "upper": upper, "work": work}
-
-
-def _refuse_layers_below(folder: str, place: str, outside: str) -> None:
-    """Refuse an overlay over a folder that holds its layers.
-
-    The kernel mounts none when what hides paths lies below the other lower folder; and the layers
-    of other sandboxes could be read through it.
-    """
-    root = str(layers.root())
-    if root == folder or is_below(root, folder):
-        raise LaunchError(
-            f"{layers.described()} lies in {place}",
-            kind=Kind.LAYER_FAILED,
-            remedy=layers.outside_of(outside),
-        )
-
-
-def _existing(path: str) -> str:
-    """A path of the policy that must be there, without links."""
-    try:
-        return os.path.realpath(os.path.expanduser(path), strict=True)
-    except OSError as error:
-        raise LaunchError(
-            f"the policy makes {path} writable, but: {error.strerror}",
-            kind=Kind.INVALID,
-            remedy="create it first, or leave it out of Policy.writable",
-        ) from None
-
-
-def _own_programs(policy: Policy) -> tuple[str, ...]:
-    """What podbot itself needs inside: the interpreter it runs on, and ripgrep."""
-    found = [sys.prefix, sys.base_prefix, interpreter.ripgrep() or "/"]
-    if policy.python is not None and os.path.isabs(policy.python):
-        found += [os.path.dirname(os.path.dirname(policy.python))]
-    outer = [path for path in found if not any(is_below(path, other) for other in found)]
-    return tuple(dict.fromkeys(path for path in outer if os.path.exists(path)))
-
-
-def _checked(given: tuple[Target, ...]) -> tuple[str, ...]:
-    if not given:
-        raise LaunchError("no target was given", kind=Kind.INVALID, remedy="name a folder")
-    targets = [str(existing_folder(target)) for target in given]
-    for index, target in enumerate(targets):
-        if target == "/" or any(target == p or is_below(target, p) for p in UNREACHABLE):
-            raise LaunchError(
-                f"{target} cannot be a target",
-                kind=Kind.TARGET_REFUSED,
-                remedy="choose a folder of files, such as a project",
-            )
-        if target in PRIVATE:
-            raise LaunchError(
-                f"{target} itself is private to each sandbox",
-                kind=Kind.TARGET_REFUSED,
-                remedy="choose a folder below it",
-            )
-        for other in targets[:index]:
-            if other == target or is_below(target, other) or is_below(other, target):
-                raise LaunchError(
-                    f"the targets {other} and {target} overlap",
-                    kind=Kind.TARGET_REFUSED,
-                    remedy="name only the outer one",
-                )
-        if f"{layers.root()}/".startswith(f"{target}/"):
-            raise LaunchError(
-                f"the layers lie below the target {target}",
-                kind=Kind.TARGET_REFUSED,
-                remedy=f"set {layers.ROOT_VARIABLE} to a folder outside of it",
-            )
-    return tuple(targets)
-
-
-def _host_failure(error: OSError) -> LaunchError:
-    """What it means that the host could not do a plain thing, such as open a file."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        kind, remedy = Kind.OUT_OF_DESCRIPTORS, "raise the limit on open files (ulimit -n)"
-    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        kind, remedy = Kind.DISK_FULL, "free some space where the sandbox's layer lies"
-    elif error.errno in (errno.EAGAIN, errno.ENOMEM):
-        kind, remedy = Kind.OUT_OF_PROCESSES, "end some processes, or raise their limit (ulimit -u)"
-    else:
-        kind, remedy = Kind.LAUNCH_FAILED, "run `podbot doctor`"
-    return LaunchError(f"the sandbox could not be started: {error}", kind=kind, remedy=remedy)
-
-
-def await_ready(line: socket.socket) -> None:
-    """Wait until the sandbox stands, or raise what its set-up says went wrong."""
-    line.settimeout(READY_SECONDS)
-    try:
-        head_size, _ = wire.HEADER.unpack(_exactly(line, wire.HEADER.size))
-        if head_size > wire.MAX_HEAD:
-            raise wire.broken("its first word is too long")
-        head = json.loads(_exactly(line, head_size))
-    except TimeoutError:
-        raise LaunchError(
-            f"the sandbox was not ready after {READY_SECONDS:.0f} s",
-            kind=Kind.GUEST_UNRESPONSIVE,
-            remedy="look for a hanging mount (NFS, FUSE) on this host",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise LaunchError(
-            f"the sandbox ended before it was ready: {error}",
-            kind=Kind.LAUNCH_FAILED,
-            remedy="run `podbot doctor`",
-        ) from None
-    problem = head.get("error")
-    if problem is not None:
-        failure = launch_failure(problem)
-        raise LaunchError(failure.message, kind=failure.kind, remedy=failure.remedy)
-
-
-def _exactly(line: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = line.recv(size - len(data))
-        if not part:
-            raise ConnectionResetError("it hung up")
-        data += part
-    return data
 
 
 class OverlaySandbox(Sandbox):
