@@ -15,6 +15,7 @@ from podbot.cli import as_data, pager, wording
 from podbot.cli.progress import Progress
 from podbot.cli.talk import Talk
 from podbot.cli.wording import Column, Display
+from podbot.review import data
 
 PLAIN = Display()
 
@@ -115,11 +116,11 @@ def test_an_arrow_is_never_parted_from_what_it_leads_to(width: int) -> None:
 
 
 def test_a_text_that_is_not_unicode_comes_with_its_exact_bytes() -> None:
-    assert as_data.text("path", "a\udcffb") == {"path": "a\ufffdb", "path_base64": "Yf9i"}
-    assert as_data.text("path", "ä") == {"path": "ä"}
-    assert as_data.text("path", None) == {"path": None}
-    assert as_data.text("path", "\ud800") == {"path": "?"}
-    assert as_data.texts("all", ["a", "\udcff"]) == {
+    assert data.text("path", "a\udcffb") == {"path": "a\ufffdb", "path_base64": "Yf9i"}
+    assert data.text("path", "ä") == {"path": "ä"}
+    assert data.text("path", None) == {"path": None}
+    assert data.text("path", "\ud800") == {"path": "?"}
+    assert data.texts("all", ["a", "\udcff"]) == {
         "all": ["a", "\ufffd"],
         "all_base64": ["YQ==", "/w=="],
     }

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal, TextIO
 
-from podbot.changes.diffs.text import shown, shown_name
+from podbot.changes.diffs.text import shown_line, shown_name
 from podbot.changes.late import expression
 from podbot.frozen import dataclass
 
@@ -90,7 +90,7 @@ def name(text: str) -> str:
 
 def text(sentence: str) -> str:
     """A sentence on one line; names in it that were spelled out before stay as they are."""
-    return shown(sentence).replace("\n", "\\n").replace("\t", "\\t")
+    return shown_line(sentence)
 
 
 def message(lines: str) -> str:
