@@ -107,7 +107,7 @@ def _row(run: Listed) -> tuple[str, ...]:
         wording.UNKNOWN if run.changes_count is None else str(run.changes_count),
         wording.UNKNOWN if run.size is None else wording.size(run.size),
         wording.name(", ".join(entry.targets)),
-        wording.words(entry.record.command) if entry.record is not None else "",
+        wording.text(entry.made_by),
     )
 
 

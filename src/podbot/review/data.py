@@ -73,6 +73,8 @@ def entry(entry: Entry) -> Data:
         "live": entry.live,
         "started": entry.started,
         **texts("targets", entry.targets),
+        **text("title", entry.title),
+        **text("program", entry.program),
     }
     if record is None:
         return {**found, "command": None}
