@@ -219,7 +219,7 @@ def _line(text: str | None) -> str:
 
 def _runs(prefix: str) -> Iterator[tuple[str, str]]:
     """The runs there are, the newest first, by name where they have one."""
-    from podbot.changes import records
+    from podbot.runs import records
 
     yield f"{prefix}last", "the latest run"
     with suppress(PodbotError, OSError):
@@ -234,9 +234,9 @@ def _runs(prefix: str) -> Iterator[tuple[str, str]]:
 
 def _changed(word: str, current: str) -> list[str]:
     """The changed paths of a run, as far as the next slash after what is typed."""
-    from podbot.changes import records
     from podbot.changes.capture import capture
     from podbot.config import places
+    from podbot.runs import records
 
     found: dict[str, None] = {}
     with suppress(PodbotError, OSError):

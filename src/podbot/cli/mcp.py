@@ -11,8 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from podbot.cli.run import HOME_NOTE, say
-from podbot.cli.run_options import NETWORKS, seconds
+from podbot.cli.run_options import seconds
 from podbot.cli.wording import is_terminal
+from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
@@ -33,7 +34,7 @@ examples:
 
 backends:
   overlay   the folder, copy-on-write, closed in; afterwards: podbot changes show last
-  podman    the same in a container of Podman or Docker
+  container the same in a container of Podman or Docker (or say podman)
   memory    files in memory: a copy of --target, or none at all; nothing can be run
   local     ISOLATES NOTHING: works on --target itself; without one, in a temporary folder
 
@@ -50,13 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
-        choices=("overlay", "podman", "memory", "local"),
+        metavar="BACKEND",
         default="overlay",
-        help="where the tools work; default overlay",
+        help="where the tools work: overlay (the default), container, memory or local",
     )
     parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
     parser.add_argument(
-        "--net", choices=NETWORKS, help="the network of commands: none (the default), or the host's"
+        "--net",
+        choices=Network.WORDS,
+        help="the network of commands: none (the default), or the host's",
     )
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
@@ -76,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", action="store_true",
         help="send results as data too, for programs (an agent's model then sees only JSON)",
     )  # fmt: skip
-    parser.add_argument("--image", metavar="IMAGE", help="the container's image (podman)")
+    parser.add_argument("--image", metavar="IMAGE", help="the image of a container")
     parser.add_argument("--name", metavar="NAME", help="call the changes so, instead of by an id")
 
 
@@ -103,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> ServeRequest:
-    from podbot.mcp import ServeRequest
+    from podbot.mcp import LaunchRequest, ServeRequest
 
     values, names = {}, []
     for word in arguments.env:
@@ -114,20 +117,19 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
             names.append(name)
             if name not in os.environ:
                 say("mcp", f"note: --env {name}: there is no such variable here")
-    return ServeRequest(
-        backend=arguments.backend,
-        target=arguments.target,
+    launch = LaunchRequest(
+        _command(arguments),
+        targets=() if arguments.target is None else (arguments.target,),
         network=arguments.net,
         hide=tuple(map(_absolute, arguments.hide)),
         show=tuple(map(_absolute, arguments.show)),
         environment=values,
         pass_environment=tuple(names),
-        call_seconds=arguments.timeout,
-        data=arguments.data,
-        image=arguments.image,
         name=arguments.name,
-        command=_command(arguments),
+        backend=arguments.backend,
+        image=arguments.image,
     )
+    return ServeRequest(launch, call_seconds=arguments.timeout, data=arguments.data)
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:

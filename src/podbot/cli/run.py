@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
     from podbot.api import RunOutcome, RunRequest
-    from podbot.changes.records import Record
+    from podbot.runs.records import Record
 
 ABOUT = """\
 Run a command in a sandbox of the current folder, as if it ran bare: same terminal or
@@ -132,7 +132,7 @@ def start_ahead(options: Options) -> None:
         zygote = owner.zygote()
         from podbot.sandbox import layers
 
-        if options.net == "none":
+        if options.net.separate:
             zygote.prepare(str(layers.root()))
 
 
@@ -210,7 +210,7 @@ class Saying:
         """Podbot could not do it."""
         import shlex
 
-        from podbot.changes import records
+        from podbot.runs import records
         from podbot.sandbox import layers
 
         record = self._record
@@ -218,10 +218,10 @@ class Saying:
         if self._quiet:
             import json
 
-            from podbot.cli import as_data
+            from podbot.review import data
 
             id = None if kept is None else kept.id
-            told = {"id": id, "outcome": "failed", **as_data.failure(error)}
+            told = {"id": id, "outcome": "failed", **data.failure(error)}
             print(json.dumps(told), file=sys.stderr)
             return
         if record is not None:
@@ -254,23 +254,19 @@ def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
 
 def _finish_as_data(outcome: RunOutcome, decision: Decision) -> int:
     """See to the changes, and tell of them and of the run in one object."""
-    import io
-    import json
-
     from podbot.cli import review
 
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        done = review.finish(outcome.id, decision, json=True) == 0
-    _tell(outcome, json.loads(said.getvalue()))
-    return outcome.exit_status if done else PODBOT_FAILED
+    status, found = review.finish_as_data(outcome.id, decision)
+    _tell(outcome, found)
+    return PODBOT_FAILED if status else outcome.exit_status
 
 
 def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
     import json
 
-    from podbot.cli import as_data
+    from podbot.review import data
 
-    told = {"id": outcome.id, "name": outcome.record.name, **as_data.past(outcome.record.past)}
+    told = {"id": outcome.id, "name": outcome.record.name, **data.past(outcome.record.past)}
     print(json.dumps({**told, **more}), file=sys.stderr)
 
 

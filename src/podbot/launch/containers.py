@@ -208,12 +208,19 @@ def _usual_workdir(container: ContainerInfo) -> str | None:
 def _attached(
     engine: Engine, container: ContainerInfo, spec: ExecSpec, streams: Streams | None
 ) -> int:
-    from podbot.engine import joining
+    from podbot.launch import in_container
+    from podbot.launch.attach import attach_started
 
-    given = joining.Streams()
-    if streams is not None:
-        given = joining.Streams(streams.stdin, streams.stdout, streams.stderr)
-    return joining.attached(engine, container.id, spec, given)
+    ending = attach_started(
+        lambda ends: in_container.start(engine, container.id, spec, ends), streams
+    )
+    if ending.problem is not None:
+        raise ContainerError(
+            ending.problem,
+            kind=Kind.IO,
+            remedy=f"the command ended with exit status {ending.exit_status}; look for room",
+        )
+    return ending.exit_status
 
 
 def _check_running(engine: Engine, container: ContainerInfo) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from podbot.sandbox.limits import Limits
     from podbot.sandbox.local import LocalSandbox
     from podbot.sandbox.memory import MemorySandbox
+    from podbot.sandbox.network import Network
     from podbot.sandbox.ops import Terminal
     from podbot.sandbox.overlay.launcher import OverlaySandbox
     from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
@@ -79,6 +80,7 @@ __all__ = [
     "Limits",
     "LocalSandbox",
     "MemorySandbox",
+    "Network",
     "OverlaySandbox",
     "PodbotError",
     "Policy",
@@ -104,6 +106,7 @@ _HOMES = {
     "podbot.sandbox.limits": "Limits",
     "podbot.sandbox.local": "LocalSandbox",
     "podbot.sandbox.memory": "MemorySandbox",
+    "podbot.sandbox.network": "Network",
     "podbot.sandbox.ops": "Terminal",
     "podbot.sandbox.overlay.launcher": "OverlaySandbox",
     "podbot.sandbox.layers": "Layer",

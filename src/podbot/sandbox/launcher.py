@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from podbot.sandbox.sandbox import Sandbox
 
 ENTRY_POINTS = "podbot.sandbox"
+ALIASES = {"podman": "container"}
+"""Other words for a backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def find(name: str) -> type[Launcher]:
 
     Raises kind ``unknown_backend``: nobody registered it, or what was registered is no `Launcher`.
     """
+    name = ALIASES.get(name, name)
     # Imported when asked for: each backend brings weight the others do not need.
     if name == "memory":
         from podbot.sandbox.memory import MemoryLauncher

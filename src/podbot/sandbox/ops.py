@@ -302,6 +302,11 @@ def output(
     )
 
 
+def close_output(process: int, stream: Literal["stdout", "stderr"]) -> Op[None]:
+    """Read no more of a stream: who writes to it is told, as by a pipe that nobody reads."""
+    yield Call("output", {"process": process, "stream": stream, "size": 1, "close": True})
+
+
 def feed(process: int, data: bytes | str, close: bool) -> Op[None]:
     """Write to a process's stdin; returns when the process's pipe took it."""
     view = content(data)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from podbot.errors import Kind, SandboxError
 from podbot.nearest import nearest
-from podbot.sandbox.launcher import Launcher, find
+from podbot.sandbox.launcher import ALIASES, Launcher, find
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
 
@@ -21,6 +21,7 @@ _OURS = ("memory", "local", "overlay", "container")
 def launcher_of(backend: str, options: Mapping[str, object]) -> Launcher:
     """The launcher of a backend with these options; raises `SandboxError` if they do not fit."""
     factory = find(backend)
+    backend = ALIASES.get(backend, backend)
     for name, wanted in (("policy", Policy), ("limits", Limits)):
         value = options.get(name)
         if value is not None and not isinstance(value, wanted):

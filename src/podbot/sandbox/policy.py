@@ -9,15 +9,14 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass, field
+from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Network = Literal["none", "host"]
 
 DEFAULT_ENVIRONMENT: tuple[str, ...] = (
     "HOME",
@@ -161,7 +160,8 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
 class Policy:
     """What a sandbox may see and reach.
 
-    - ``network``: ``"none"`` (loopback only) or ``"host"`` (the host's network as it is).
+    - ``network``: `Network.none` (loopback only) or `Network.host` (the host's network as it is);
+      the plain words ``"none"`` and ``"host"`` mean the same.
     - ``hidden``: paths that do not exist inside, whether or not they exist on the host yet.
     - ``readable``: exceptions to ``hidden``, for a login the work really needs.
     - ``writable``: folders whose **real** content the sandbox may change, without review. Empty
@@ -171,7 +171,7 @@ class Policy:
     - ``python``: the interpreter of the Python kernel; default the one that runs podbot.
     """
 
-    network: Network = "none"
+    network: Network = Network.none
     hidden: tuple[str, ...] = DEFAULT_HIDDEN
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
@@ -180,12 +180,7 @@ class Policy:
     python: str | None = None
 
     def __post_init__(self) -> None:
-        if self.network not in ("none", "host"):
-            raise SandboxError(
-                f"network={self.network!r} is not known",
-                kind=Kind.INVALID,
-                remedy='use "none" (loopback only) or "host"',
-            )
+        object.__setattr__(self, "network", Network(self.network))
         for name in ("hidden", "readable", "writable", "pass_environment"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.environment, Mapping):

@@ -17,7 +17,7 @@ from podbot.errors import ConfigError, Kind, LaunchError
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session import Session
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.layers import Layer
+from podbot.sandbox.layers import Layer, check_title
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay.launcher import OverlayLauncher
 from podbot.sandbox.policy import Policy
@@ -57,8 +57,6 @@ and the home directory can be written to, and are thrown away.""",
     texts.RELATIVE,
 )
 
-_NETWORKS = {"none": "no network", "host": "the network of this machine"}
-
 
 @dataclass(frozen=True, slots=True)
 class OverlaySandboxConfig(WorkspaceConfig):
@@ -70,12 +68,14 @@ class OverlaySandboxConfig(WorkspaceConfig):
       there are none.
     - ``policy``, ``limits``: as for any overlay sandbox; ``base_environment`` is added to the
       policy's.
+    - ``title``: what the work is called where its changes are listed.
     """
 
     target: HostPath | Sequence[HostPath] = "."
     discard: bool = False
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ class OverlaySandboxSection(WorkspaceSection):
         chosen = settled(config, OverlaySandboxConfig)
         expect(chosen.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
         expect(chosen.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
+        check_title(chosen.title)
         paths = _targets(chosen)
         if not isinstance(chosen.target, str | os.PathLike):
             chosen = replace(chosen, target=paths)  # an iterator would have nothing for a clone
@@ -111,7 +112,7 @@ class OverlaySandboxSection(WorkspaceSection):
         kind = SectionKind(
             key="overlay.sandbox",
             title="Sandboxed Workspace",
-            text=_TEXT.format(target=visible(targets[0]), network=_NETWORKS[chosen.policy.network]),
+            text=_TEXT.format(target=visible(targets[0]), network=chosen.policy.network.described),
             component="tools.overlay",
             workspace=OverlayWorkspace,
         )
@@ -158,6 +159,7 @@ class _OverlayHome:
         self._targets = targets
         self._limits = config.limits
         self._discard = config.discard
+        self._title = config.title
         environment = {**config.policy.environment, **given.environment}
         self._policy = replace(config.policy, environment=environment)
         self.workdir: str | None = targets[0]
@@ -179,7 +181,12 @@ class _OverlayHome:
 
     def _launcher(self, targets: tuple[str, ...] | None, layer: Layer | None) -> OverlayLauncher:
         return OverlayLauncher(
-            targets, policy=self._policy, limits=self._limits, layer=layer, confined=True
+            targets,
+            policy=self._policy,
+            limits=self._limits,
+            layer=layer,
+            confined=True,
+            title=self._title,
         )
 
     def workspace(self, sandbox: Sandbox, times: Times) -> OverlayWorkspace:

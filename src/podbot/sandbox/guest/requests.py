@@ -71,6 +71,7 @@ class Guest:
         self.workdir, self.python = "/", sys.executable
         self.rg: str | None = None
         self._environment: dict[str, str] = {}
+        self._private: list[str] = []
 
     def serve(self, in_fd: int, out_fd: int) -> None:
         """Until the host hangs up; then nothing of this sandbox is left."""
@@ -102,8 +103,19 @@ class Guest:
     def refuse(self, request: Head, kind: str, message: str) -> None:
         """Reply that it cannot be done; request 0 (a cancellation) is never answered."""
         if request.get("id"):
+            if kind == "command_not_found":
+                message += self._why_not_there(message)
             error = {"kind": kind, "message": message}
             self.wire.send({"id": request["id"], "error": error})
+
+    def _why_not_there(self, message: str) -> str:
+        """Of a program that the host may well have, below a folder that is empty in here."""
+        for folder in self._private:
+            if f" {folder}/" in f" {message}" and f"{self.workdir}/" not in message:
+                return (
+                    f" ({folder} is the sandbox's own: what the host has there is not seen inside)"
+                )
+        return ""
 
     def new_job(self, env: Mapping[str, str] | None) -> tuple[int, dict[str, str]]:
         """A number for something about to start, and its environment, which carries it."""
@@ -176,6 +188,7 @@ class Guest:
         self._environment = {**os.environ, **head["env"]} if head.get("inherit") else head["env"]
         self.python = head.get("python") or sys.executable
         self.rg = head.get("rg")
+        self._private = head.get("private", [])
         # A sandbox that was started again must not take an old number for a new process.
         self._last = max(self._last, head.get("numbers_after", 0))
         os.umask(UMASK)

@@ -47,7 +47,7 @@ def guarantees(
         Guarantee("no_leftovers", True, "pid namespace ends with its first process"),
         Guarantee("limit.output", True, "the guest cuts what it keeps"),
     ]
-    if policy.network == "none":
+    if policy.network.separate:
         found.append(Guarantee("network", True, "net namespace with loopback only"))
     else:
         found.append(Guarantee("network", False, "the policy gives the host's network"))

@@ -194,7 +194,7 @@ class Zygote:
 
     def _start(self, request: dict[str, Any], plan: bytes, line: int, lock: int) -> None:
         try:
-            child = self._claim(request["network"] == "none", str(request["layer_root"]))
+            child = self._claim(request["separate"], str(request["layer_root"]))
             for folder in request["cgroups"]:
                 with open(f"{folder}/cgroup.procs", "w") as file:
                     file.write(str(child.pid))
