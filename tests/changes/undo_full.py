@@ -32,6 +32,7 @@ def plant(target: Path, new: Path, added: int) -> None:
     """Something goes, something is edited, and something comes."""
     (target / "kept").mkdir(parents=True)
     (target / "gone").write_bytes(b"g" * MIB)
+    os.link(target / "gone", target / "gone-too")  # one file, that needs its room once
     (target / "edited").write_text("old\n")
     (new / "kept/more").mkdir(parents=True)
     (new / "kept/more/large").write_bytes(b"n" * added)

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> ServeRequest:
-    from podbot.mcp import ServeRequest
+    from podbot.mcp import LaunchRequest, ServeRequest
 
     values, names = {}, []
     for word in arguments.env:
@@ -119,20 +119,19 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
             names.append(name)
             if name not in os.environ:
                 say("mcp", f"note: --env {name}: there is no such variable here")
-    return ServeRequest(
-        backend=arguments.backend,
-        target=arguments.target,
+    launch = LaunchRequest(
+        _command(arguments),
+        targets=() if arguments.target is None else (arguments.target,),
         network=arguments.net,
         hide=tuple(map(_absolute, arguments.hide)),
         show=tuple(map(_absolute, arguments.show)),
         environment=values,
         pass_environment=tuple(names),
-        call_seconds=arguments.timeout,
-        data=arguments.data,
-        image=arguments.image,
         name=arguments.name,
-        command=_command(arguments),
+        backend=arguments.backend,
+        image=arguments.image,
     )
+    return ServeRequest(launch, call_seconds=arguments.timeout, data=arguments.data)
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
+    from podbot.cli.remedies import Given
     from podbot.review import Review, Summary
     from podbot.runs.records import Entry, Past
 
@@ -52,6 +54,13 @@ _SAID = {
 }
 
 STYLES: dict[Level, Style] = {Level.BY_ITSELF: "danger", Level.WHEN_USED: "warning"}
+
+
+@contextmanager
+def doing(what: str, found: Review, given: Given) -> Iterator[None]:
+    """Say what is being done with a run if it takes long, and if it fails, what to type."""
+    with remedies.typed(found.entry.called, given), Progress(what):
+        yield
 
 
 def looked_at(found: Review, changes: ChangeSet | None = None) -> Summary:
@@ -106,10 +115,13 @@ def heading(entry: Entry, display: Display) -> list[str]:
     rows = [("run", title), ("status", _status(entry))]
     record = entry.record
     if record is not None:
-        rows += [
-            ("earlier", f"{wording.words(past.command)}, {ending(past)}") for past in record.earlier
-        ]
-        rows.append(("command", wording.words(record.command)))
+        for past in record.earlier:
+            command = wording.words(past.command) or "a program"
+            rows.append(("earlier", f"{command}, {ending(past)}"))
+        if record.command:
+            rows.append(("command", wording.words(record.command)))
+    if entry.made_by and (record is None or record.title is not None or not record.command):
+        rows.append(("made by", wording.text(entry.made_by)))
     rows.append(("started", _started(entry)))
     rows += [("target", wording.name(target)) for target in entry.targets]
     if record is not None:
@@ -132,7 +144,7 @@ def _status(entry: Entry) -> str:
         return "running: this is what it has changed so far"
     if entry.status == "broken off":
         return "broken off: podbot was killed; what it had changed is there"
-    if entry.record is not None and entry.record.ended is not None:
+    if entry.status != "kept" and entry.record is not None and entry.record.ended is not None:
         return ending(entry.record.past)
     return entry.status
 
@@ -140,7 +152,7 @@ def _status(entry: Entry) -> str:
 def short_status(entry: Entry) -> str:
     """The same in a word or two."""
     record = entry.record
-    if record is None or record.ended is None or entry.live:
+    if record is None or record.ended is None or entry.status in ("running", "kept"):
         return entry.status
     return "failed" if record.error is not None else ending(record.past).replace(" status", "")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from podbot.review.picking import Picked
     from podbot.review.reading import heal
     from podbot.review.reviewing import Review, load, open
-    from podbot.review.summary import FolderFlags, Summary
+    from podbot.review.summary import FolderFlags, Summary, called
 
 _HOMES = {
     "podbot.review.consent": "Consent",
@@ -36,7 +36,7 @@ _HOMES = {
     "podbot.review.picking": "Picked",
     "podbot.review.reading": "heal",
     "podbot.review.reviewing": "Review load open",
-    "podbot.review.summary": "FolderFlags Summary",
+    "podbot.review.summary": "FolderFlags Summary called",
 }
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Review",
     "Saved",
     "Summary",
+    "called",
     "discard",
     "entries",
     "heal",

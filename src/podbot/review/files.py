@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from podbot.changes.diffs.text import listed, shown_name
@@ -16,7 +16,6 @@ from podbot.review._named_files import new_file, opened_to_read
 if TYPE_CHECKING:
     from podbot.changes.model import ChangeSet
     from podbot.runs.records import Entry
-    from podbot.sandbox.layers import Layer
 
 PATCHES = (".patch", ".diff")
 TARBALL = ".tar"
@@ -118,42 +117,14 @@ def loaded(file: str, targets: Collection[str], within: str | None) -> Iterator[
     ``within`` is a folder that the archive's own targets must be or lie in. If the block fails, or
     anything before it, nothing of the run is left.
     """
-    from podbot.changes.archive import saving
-    from podbot.runs import discarding, records
+    from podbot.runs import loading, records
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
-    source = opened_to_read(file, NOT_SAVED)
-    begun: list[Layer] = []
-
-    def note(layer: Layer) -> None:
-        begun.append(layer)
-        _record(layer, file)
-
+    command = ("podbot", "changes", "load", os.path.abspath(file))
+    with opened_to_read(file, NOT_SAVED) as source:
+        layer = loading.load(source, folders or None, within=within, command=command)
     try:
-        with source:
-            layer = saving.load(source, folders or None, within=within, note=note)
         yield records.find(layer.id)
     except BaseException:
-        for each in begun:
-            with suppress(ChangesError):
-                discarding.discard(each.id, each if each.path.exists() else None)
+        loading.unload(layer)
         raise
-
-
-def _record(layer: Layer, file: str) -> None:
-    from podbot.runs import records
-    from podbot.sandbox.network import Network
-
-    command = ("podbot", "changes", "load", os.path.abspath(file))
-    record = records.Record(
-        layer.id,
-        None,
-        command,
-        layer.targets,
-        backend="archive",
-        network=Network.none,
-        started=layer.created,
-        owner=os.getpid(),
-        ended=layer.created,
-    )
-    records.write(record)

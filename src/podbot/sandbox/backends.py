@@ -7,10 +7,11 @@ MCP server. Nothing of a backend is loaded before its launcher is asked for.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, SandboxError
 
+# Type checkers take this name for true; importing it from typing costs milliseconds.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Final
@@ -77,8 +78,12 @@ def find(name: str) -> type[Launcher]:
                 remedy="ask whoever made the package that registers it",
             )
         return loaded
+    from podbot.nearest import nearest
+
+    known = (*NAMES, *others())
+    close = nearest(name, (*known, *ALIASES))
     raise SandboxError(
-        f"there is no sandbox backend {name!r}",
+        f"there is no sandbox backend {name!r}" + (f"; did you mean {close!r}?" if close else ""),
         kind=Kind.UNKNOWN_BACKEND,
-        remedy=f"use one of: {', '.join((*NAMES, *others()))}",
+        remedy=f"use one of: {', '.join(known)}",
     )

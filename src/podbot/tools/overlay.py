@@ -18,7 +18,7 @@ from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session import Session
 from podbot.sandbox import backends
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.layers import Layer
+from podbot.sandbox.layers import Layer, check_title
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay.launcher import OverlayLauncher
 from podbot.sandbox.policy import Policy
@@ -70,12 +70,14 @@ class OverlaySandboxConfig(WorkspaceConfig):
       there are none.
     - ``policy``, ``limits``: as for any overlay sandbox; ``base_environment`` is added to the
       policy's.
+    - ``title``: what the work is called where its changes are listed.
     """
 
     target: HostPath | Sequence[HostPath] = "."
     discard: bool = False
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class OverlaySandboxSection(SandboxSection):
 def _workplace(session: Session, config: OverlaySandboxConfig) -> Workplace:
     expect(config.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
     expect(config.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
+    check_title(config.title)
     paths = _targets(config)
     if not isinstance(config.target, str | os.PathLike):
         config = replace(config, target=paths)  # an iterator would have nothing for a clone
@@ -153,6 +156,7 @@ class _OverlayHome:
         self._targets = targets
         self._limits = config.limits
         self._discard = config.discard
+        self._title = config.title
         environment = {**config.policy.environment, **given.environment}
         self._policy = replace(config.policy, environment=environment)
         self.workdir: str | None = targets[0]
@@ -174,7 +178,12 @@ class _OverlayHome:
 
     def _launcher(self, targets: tuple[str, ...] | None, layer: Layer | None) -> OverlayLauncher:
         return OverlayLauncher(
-            targets, policy=self._policy, limits=self._limits, layer=layer, confined=True
+            targets,
+            policy=self._policy,
+            limits=self._limits,
+            layer=layer,
+            confined=True,
+            title=self._title,
         )
 
     def workspace(self, sandbox: Sandbox, times: Times) -> OverlayWorkspace:
