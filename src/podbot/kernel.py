@@ -31,6 +31,7 @@ MOUNT_ATTR_RDONLY = 0x1
 MOUNT_ATTR_NOSUID = 0x2
 MOUNT_ATTR_NODEV = 0x4
 MOUNT_ATTR_NOEXEC = 0x8
+MOUNT_ATTR_IDMAP = 0x100000
 
 AT_FDCWD = -100
 AT_EMPTY_PATH = 0x1000
@@ -225,6 +226,13 @@ def set_attributes(
     flags = (AT_EMPTY_PATH if isinstance(where, int) else 0) | (AT_RECURSIVE if recursive else 0)
     attr = struct.pack("QQQQ", add, clear, 0, 0)
     _call("mount_setattr", fd, path, ctypes.c_uint(flags), attr, ctypes.c_size_t(len(attr)))
+
+
+def map_ids(mount: int, namespace: int) -> None:
+    """Have a detached mount, and all beneath it, show ids as a user namespace maps them."""
+    attr = struct.pack("QQQQ", MOUNT_ATTR_IDMAP, 0, 0, namespace)
+    flags = ctypes.c_uint(AT_EMPTY_PATH | AT_RECURSIVE)
+    _call("mount_setattr", mount, b"", flags, attr, ctypes.c_size_t(len(attr)))
 
 
 def drop_capabilities() -> None:

@@ -17,18 +17,23 @@ from podbot.sandbox.overlay.shared import PRIVATE
 MOST_LINKS = 40
 
 
+def locations(python: str | None) -> tuple[str, ...]:
+    """Where the programs are, by the names they go by; ``python`` is the kernel's interpreter."""
+    named = [sys.prefix, sys.base_prefix, *filter(None, [interpreter.ripgrep()])]
+    for program in (sys.executable, python):
+        if program and os.path.isabs(program):
+            named += [os.path.dirname(os.path.dirname(step)) for step in _steps(program)]
+    return tuple(dict.fromkeys(named))
+
+
 def needed(python: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """What to show where below the private folders, by place, and folders that must exist there.
 
     The latter are those that a name leaves again by ``..``; they may be empty.
     """
-    named = [sys.prefix, sys.base_prefix, *filter(None, [interpreter.ripgrep()])]
-    for program in (sys.executable, python):
-        if program and os.path.isabs(program):
-            named += [os.path.dirname(os.path.dirname(step)) for step in _steps(program)]
     shown: dict[str, str] = {}
     passed: set[str] = set()
-    for name in dict.fromkeys(named):
+    for name in locations(python):
         real = os.path.realpath(name)
         plain = os.path.normpath(name)
         for place in {real, plain} if os.path.realpath(plain) == real else {real}:
