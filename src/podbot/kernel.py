@@ -228,9 +228,12 @@ def set_attributes(
     _call("mount_setattr", fd, path, ctypes.c_uint(flags), attr, ctypes.c_size_t(len(attr)))
 
 
-def map_ids(mount: int, namespace: int) -> None:
-    """Have a detached mount, and all beneath it, show ids as a user namespace maps them."""
-    attr = struct.pack("QQQQ", MOUNT_ATTR_IDMAP, 0, 0, namespace)
+def map_ids(mount: int, namespace: int, add: int = 0) -> None:
+    """Have a detached mount, and all beneath it, show ids as a user namespace maps them.
+
+    ``add`` are flags it gets by the way.
+    """
+    attr = struct.pack("QQQQ", MOUNT_ATTR_IDMAP | add, 0, 0, namespace)
     flags = ctypes.c_uint(AT_EMPTY_PATH | AT_RECURSIVE)
     _call("mount_setattr", mount, b"", flags, attr, ctypes.c_size_t(len(attr)))
 

@@ -95,7 +95,7 @@ class View:
 
         ``bound`` are other places with something of the host's; ``path`` is PATH inside.
         """
-        if not policy.hide_by_rule:
+        if not policy.hide_by_rule or os.getuid() != 0:
             return _veils.NOTHING
         mounted = [*self.targets, *filter(None, [self.home_layer]), *bound]
         named = list(policy.readable_paths(Path(self.home or "/nonexistent")))
@@ -103,9 +103,7 @@ class View:
             (mounted if self.home in _veils.FOLDERS else named).append(self.home)
         overlaid = (*PRIVATE, *self.targets, *filter(None, [self.home_layer]))
         named = [p for p in named if not any(p == o or is_below(p, o) for o in overlaid)]
-        programs = [*_programs.locations(policy.python), *path.split(":")]
-        needed = [os.path.realpath(place) for place in programs if os.path.isabs(place)]
-        return _veils.arrange(mounted, named, needed)
+        return _veils.arrange(mounted, named, _programs.folders(policy.python, path))
 
     def overlay(self, at: str, upper: str, work: str, between: str | None = None) -> Overlay:
         """The overlay over one folder, with what hides beneath it in between, and above that the

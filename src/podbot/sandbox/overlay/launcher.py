@@ -252,7 +252,8 @@ class OverlayLauncher(Launcher):
         for path, cover in covers.items():
             binds.append(_shown(path, cover, covers=True))
         shown, passed = _programs.needed(self.policy.python)
-        shown |= dict.fromkeys(passed, _hiding.empty_folder())
+        if passed:
+            shown = shown | dict.fromkeys(passed, _hiding.empty_folder())
         for at, source in shown.items():
             if not any(at == target or is_below(at, target) for target in view.targets):
                 binds.append(_shown(at, source))
