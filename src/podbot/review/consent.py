@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from podbot.changes.model import Change, ChangeSet
     from podbot.changes.risk.judging import Flag
 
+NAME_IT = "name what is flagged like that, a folder of it, or a glob"
 _NO_ANSWER = "a folder of packages does not answer for what else runs by itself in it:"
 
 
@@ -104,7 +105,7 @@ def _meant(
             raise ChangesError(
                 f"{word}: nothing of that name is among what would be applied and runs by itself",
                 kind=Kind.NOTHING_SELECTED,
-                remedy="name what is flagged like that, a folder of it, or a glob",
+                remedy=NAME_IT,
             )
         for change in found:
             if plain in (change.path, change.where):
