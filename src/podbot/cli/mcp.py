@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
-        metavar="BACKEND",
+        choices=("overlay", "container", "podman", "memory", "local"),
         default="overlay",
-        help="where the tools work: overlay (the default), container, memory or local",
+        help="where the tools work; default overlay; podman is another word for container",
     )
     parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
     parser.add_argument(

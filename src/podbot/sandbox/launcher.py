@@ -141,9 +141,13 @@ def find(name: str) -> type[Launcher]:
                 remedy="ask whoever made the package that registers it",
             )
         return loaded
-    others = ", ".join(sorted(entry.name for entry in entry_points(group=ENTRY_POINTS)))
+    from podbot.nearest import nearest
+
+    registered = sorted(entry.name for entry in entry_points(group=ENTRY_POINTS))
+    others = ", ".join(registered)
+    close = nearest(name, ("memory", "local", "overlay", "container", "podman", *registered))
     raise SandboxError(
-        f"there is no sandbox backend {name!r}",
+        f"there is no sandbox backend {name!r}" + (f"; did you mean {close!r}?" if close else ""),
         kind=Kind.UNKNOWN_BACKEND,
         remedy="use memory, local, overlay or container (Podman and Docker)"
         + (f", or one of: {others}" if others else ""),

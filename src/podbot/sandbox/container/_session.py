@@ -328,7 +328,8 @@ class ContainerSession:
                     remedy="upload() what it needs",
                 )
             target = targets.checked(given, self.settings.policy)
-            prepared.workspace.fill(target, prepared.identity, self.settings)
+            settings = self.settings
+            prepared.workspace.fill(target, prepared.identity, settings.limits, settings.title)
             self._prepared = replace(prepared, target=target)
             if self._watcher is not None and self.running is not None:
                 self._watcher.stop()

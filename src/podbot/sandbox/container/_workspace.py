@@ -74,18 +74,20 @@ class Workspace:
             fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
-    def fill(self, target: Target, identity: Identity, settings: Settings) -> None:
+    def fill(
+        self, target: Target, identity: Identity, limits: Limits, title: str | None = None
+    ) -> None:
         """Make an empty workspace, mounted already, that of a target: copied in, for review."""
         traits = _traits(identity)
         layer, lock = layers.create(
             (target.path,), "copy", False, target.hidden, traits,
-            filling=True, title=settings.title,
+            filling=True, title=title,
         )  # fmt: skip
         try:
             # The same folder under another name: what is mounted inside goes along.
             os.rmdir(layer.upper(0))
             os.rename(self.contents.folder, layer.upper(0))
-            _copy_in(target, layer, identity, settings.limits)
+            _copy_in(target, layer, identity, limits)
             layers.complete(layer, lock)
         except BaseException:
             os.close(lock)
@@ -117,7 +119,7 @@ def prepare(
         if settings.workspace == "review":
             reason = targets.why_copied(target, overlaying, identity.squashed)
             if reason is None:
-                return _overlaid(settings, target, overlaying), place
+                return _overlaid(target, overlaying, settings.title), place
             copied = reason
         return _copied(settings, target, identity, copied), place
     except BaseException:
@@ -156,10 +158,10 @@ def _bound(settings: Settings, target: Target, identity: Identity) -> Contents:
     return Contents(BindMount(target.path, WORKDIR), Path(target.path))
 
 
-def _overlaid(settings: Settings, target: Target, overlaying: Overlaying) -> Contents:
+def _overlaid(target: Target, overlaying: Overlaying, title: str | None = None) -> Contents:
     layer, lock = layers.create(
         (target.path,), "overlay", False, target.hidden, Traits(overlaying.marks),
-        title=settings.title,
+        title=title,
     )  # fmt: skip
     try:
         if os.geteuid() == 0:

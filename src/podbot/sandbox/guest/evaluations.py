@@ -159,9 +159,11 @@ def hook(kind, error, trace):
         trace = trace.tb_next
     traceback.print_exception(kind, error, trace)
 def leave():
-    # What ending the interpreter does, for code that imported nothing: it waits for threads, calls
-    # those who asked to be called, lets the objects go.
-    import atexit, gc, os
+    # What ending the interpreter does, for code that imported nothing and has no file open: it
+    # waits for threads, calls those who asked to be called, and lets the objects go.
+    import _io, atexit, gc, os
+    if any(isinstance(each, _io._IOBase) for each in gc.get_objects()):
+        return
     end, threading = os._exit, sys.modules.get("threading")
     if threading:
         threading._shutdown()
@@ -290,7 +292,7 @@ class _Origin:
             (self._state, self.program, self.env) == (other._state, other.program, other.env)
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # compared, and never looked up
 
     def settings(self, workdir: str) -> list[str]:
         """Where the program looks up which interpreter it stands for, if it is a shim."""
