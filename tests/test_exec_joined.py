@@ -226,24 +226,23 @@ def test_much_input_goes_in_whole(source: str) -> None:
     assert wanted in done.stdout
 
 
-def test_a_slow_reader_slows_the_command() -> None:
-    with tempfile.NamedTemporaryFile() as counted:
-        count = (
-            "import os, sys\nfor n in range(400):\n"
-            "    os.write(1, b'x' * 65536)\n    os.pwrite(int(sys.argv[1]), b'%d' % n, 0)"
-        )
-        with started("python3", "-c", f"import sys; sys.argv[1] = "
-                     f"__import__('os').open({counted.name!r}, 1); " + "exec(sys.argv[2])",
-                     "-", count, stdin=subprocess.DEVNULL) as process:  # fmt: skip
-            assert process.stdout is not None
-            seen, silent = b"", 0
-            while silent < 20:  # until it writes no more, though nobody told it
-                before, seen = seen, Path(counted.name).read_bytes()
-                silent = silent + 1 if seen and seen == before else 0
-                threading.Event().wait(0.05)
-            assert int(seen) < 100  # some 6 MB; a few buffers are on the way
-            assert len(process.stdout.read()) == 400 * 65536
-            assert process.wait(60) == 0
+def test_a_slow_reader_slows_the_command(tmp_path: Path) -> None:
+    counted = tmp_path / "count"
+    counted.touch()
+    script = (
+        f"import os\ncount = os.open({str(counted)!r}, os.O_WRONLY)\n"
+        "for n in range(400):\n    os.write(1, b'x' * 65536)\n    os.pwrite(count, b'%d' % n, 0)"
+    )
+    with started("python3", "-c", script, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        seen, silent = b"", 0
+        while silent < 20:  # until it writes no more, though nobody told it
+            before, seen = seen, counted.read_bytes()
+            silent = silent + 1 if seen and seen == before else 0
+            threading.Event().wait(0.05)
+        assert int(seen) < 100  # some 6 MB; a few buffers are on the way
+        assert len(process.stdout.read()) == 400 * 65536
+        assert process.wait(60) == 0
 
 
 def test_flags_of_shared_descriptors_are_left_alone() -> None:
