@@ -74,7 +74,7 @@ def test_nobody_works_on_roots_folder_without_a_copy(
     changes = capture.capture(layer)
     found = {change.path: (change.kind.value, change.new) for change in changes.changes}
     assert {path: kind for path, (kind, _) in found.items()} == {
-        "a.txt": "modified", "second": "added", "src": "replaced", "src/b.py": "deleted",
+        "a.txt": "modified", "second": "hard_link", "src": "replaced", "src/b.py": "deleted",
         "src/c.py": "added",
     }  # fmt: skip
     assert {new.uid for _, new in found.values() if new is not None} == {0}
