@@ -20,6 +20,7 @@ from pathlib import Path
 from podbot.frozen import dataclass
 from podbot.sandbox.container._identity import Ids
 from podbot.sandbox.container.settings import NOBODY
+from podbot.sandbox.layers import copying
 
 UNMOUNTED = ".podbot-is-not-mounted"
 """Lies in the folder beneath the mount: who sees it does not see the mount."""
@@ -49,7 +50,13 @@ class View:
         from podbot import kernel
 
         try:
-            mount = kernel.clone_tree(os.fsencode(self.source))
+            # By descriptor: a folder swapped for a link since it was checked is not followed.
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+            folder = kernel.open_real(os.fsencode(self.source), flags)
+            try:
+                mount = kernel.clone_tree(b"/proc/self/fd/%d" % folder)
+            finally:
+                os.close(folder)
             try:
                 add = kernel.MOUNT_ATTR_IDMAP | kernel.MOUNT_ATTR_RDONLY
                 kernel.set_attributes(mount, add, users=_users(os.getpid()))
@@ -64,6 +71,23 @@ class View:
             yield
         finally:
             take_down(self.place)
+
+    def check_owners(self) -> None:
+        """See that all in it is root's: others' files would stay theirs, and closed to nobody.
+
+        What is too much to look at is too much to copy as well. Raises `Unmappable`.
+        """
+        folders, left = [self.source], copying.MAX_ENTRIES
+        while folders and left > 0:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    owner = entry.stat(follow_symlinks=False).st_uid
+                    if owner != 0 and not entry.is_symlink():
+                        what = os.path.relpath(entry.path, self.source)
+                        raise Unmappable(f"{what} in it is user {owner}'s")
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    left -= 1
 
     def try_overlay(self, upper: Path, work: Path) -> None:
         """See that the kernel takes it as the lower layer of an overlay; raises `Unmappable`."""

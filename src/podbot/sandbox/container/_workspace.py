@@ -19,6 +19,7 @@ from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
 from podbot.sandbox import layers
 from podbot.sandbox.container import _target as targets
+from podbot.sandbox.container import place as places
 from podbot.sandbox.container._identity import Identity, Ids
 from podbot.sandbox.container._idmapped import Unmappable, View, swapped
 from podbot.sandbox.container._target import Overlaying, Target
@@ -177,6 +178,8 @@ def _overlaid(
     try:
         owner, view = target.owner, _view(target, identity, place)
         if view is not None:
+            places.sweep()  # what was left mounted by a start that was killed
+            view.check_owners()
             view.try_overlay(layer.upper(0), _work(layer))
             owner = swapped(owner)
         if os.geteuid() == 0:
