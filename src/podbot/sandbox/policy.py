@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, SandboxError
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, frozen_dict
 from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ class Policy:
     hidden: tuple[str, ...] = DEFAULT_HIDDEN
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     pass_environment: tuple[str, ...] = DEFAULT_ENVIRONMENT
     python: str | None = None
     hide_by_rule: bool = True
