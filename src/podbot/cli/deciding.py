@@ -144,7 +144,8 @@ def load(arguments: argparse.Namespace) -> int:
     """`podbot changes load`."""
     within = None if arguments.as_saved else os.curdir
     with typed("", Given.of(arguments)), Progress("loading"):
-        found = review.load(arguments.file, arguments.target, within=within)
+        command = ("podbot", "changes", "load", os.path.abspath(arguments.file))
+        found = review.load(arguments.file, arguments.target, within=within, command=command)
     entry = found.entry
     if arguments.json:
         as_data.show({**data.entry(entry), **data.totals(found.summary)})

@@ -90,13 +90,18 @@ def is_path(word: str, here: str | None) -> bool:
     return any(os.path.lexists(os.path.join(place, word)) for place in places)
 
 
-def entries(here: str | None = None, *, older_than: float | None = None) -> list[Entry]:
+def entries(
+    here: str | os.PathLike[str] | None = None, *, older_than: float | None = None
+) -> list[Entry]:
     """Every run, the newest first; of a folder (``here``), or of so many seconds ago, alone.
 
     Runs that left nothing are among them. Heals first what was interrupted.
     """
     reading.heal()
-    found = [entry for entry in records.entries() if here is None or entry.is_about(here)]
+    found = records.entries()
+    if here is not None:
+        folder = os.path.realpath(here)
+        found = [entry for entry in found if entry.is_about(folder)]
     if older_than is None:
         return found
     since = time.time() - older_than
