@@ -223,11 +223,11 @@ def _backends() -> Iterator[tuple[str, str]]:
     """The backends that can run a command."""
     from importlib.metadata import entry_points
 
-    from podbot.sandbox.launcher import ENTRY_POINTS
+    from podbot.sandbox.backends import CONTAINER, ENTRY_POINTS, LOCAL, OVERLAY
 
-    yield "overlay", "copy-on-write, closed in, no engine needed"
-    yield "container", "of Podman or Docker"
-    yield "local", "ISOLATES NOTHING"
+    yield OVERLAY, "copy-on-write, closed in, no engine needed"
+    yield CONTAINER, "of Podman or Docker"
+    yield LOCAL, "ISOLATES NOTHING"
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         yield entry.name, entry.value.partition(":")[0]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, plain, told
 from podbot.errors import ConfigError, Kind, PodbotError
+from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +63,6 @@ stderr, the last one, in place of everything else podbot would say."""
 HOME_NOTE = "other writes below "
 """How the note begins that holds for nearly every sandbox, and so is not worth a line each time."""
 
-LOCAL = "local"
 NOT_ISOLATED = """NOTHING IS ISOLATED (--backend local)
   the command works on {folder} itself, as you, with all you may do
   nothing is kept apart: there will be nothing to review or undo"""
@@ -143,7 +143,7 @@ def _failed_offline(program: str, outcome: RunOutcome) -> bool:
 
 def start_ahead(options: Options) -> None:
     """Have the process that makes sandboxes begin with one while we load what else we need."""
-    if options.backend not in (None, "overlay"):
+    if options.backend not in (None, OVERLAY):
         return
     from podbot.sandbox.overlay import owner
 

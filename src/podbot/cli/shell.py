@@ -9,10 +9,11 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from podbot.cli.run import LOCAL, perform
+from podbot.cli.run import perform
 from podbot.cli.run_options import Options, add_options, plain, told
 from podbot.errors import PodbotError
 from podbot.frozen import replace
+from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
@@ -66,7 +67,7 @@ def _is_here(options: Options) -> bool:
         with suppress(PodbotError):  # told when it is opened
             record = records.find(options.continue_in, records.here()).record
             backend = None if record is None else record.backend
-    return backend in (None, "overlay", "archive", LOCAL)
+    return backend in (None, OVERLAY, "archive", LOCAL)
 
 
 def shell() -> str:
