@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from podbot import system_calls
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, interpreter, layers, wire
 from podbot.sandbox.layers import copying, disk_watcher, mounts
-from podbot.sandbox.overlay import _git_data, _hiding, _report, _seccomp, cgroups, launcher, owner
+from podbot.sandbox.overlay import _failures, _git_data, _hiding, _report, _seccomp, cgroups, owner
 from podbot.sandbox.overlay.cgroups import NO_GROUP, Group
 
 
@@ -161,6 +162,8 @@ def test_the_filter_fits_its_machine(machine: str) -> None:
             pc += 1
             if code == 0x20:
                 accumulator = struct.unpack_from("=I", data, k)[0]
+            elif code == 0x54:
+                accumulator &= k
             elif code == 0x06:
                 return k
             else:
@@ -170,13 +173,20 @@ def test_the_filter_fits_its_machine(machine: str) -> None:
                 pc += jt if hit else jf
 
     allow, kill, deny = 0x7FFF0000, 0x80000000, 0x00050000
-    for name, numbers in _seccomp.DENIED.items():
-        if numbers[column] is not None:
-            assert verdict(numbers[column]) == deny | 1, name
-    calls = {name: numbers[column] for name, numbers in _seccomp._CALLS.items()}
+    for name, numbers in system_calls.REFUSED.items():
+        number = numbers[column]
+        if number is not None:
+            assert verdict(number) == deny | 1, name
+    calls = {
+        name: number
+        for name, (numbers, _) in system_calls.JUDGED.items()
+        if (number := numbers[column]) is not None
+    }
+    absent = system_calls.ABSENT["clone3"][column]
+    assert absent is not None
     assert verdict(calls["clone"], 17) == allow
     assert verdict(calls["clone"], 0x10000000) == deny | 1
-    assert verdict(calls["clone3"]) == deny | 38
+    assert verdict(absent) == deny | 38
     assert verdict(calls["unshare"], 0x400) == allow
     assert verdict(calls["unshare"], 0x20000) == deny | 1
     assert verdict(calls["ptrace"], 0) == allow
@@ -208,7 +218,7 @@ def test_a_readable_path_inside_a_hidden_folder_is_refused() -> None:
     ],
 )
 def test_what_the_host_could_not_do_is_named(number: int, kind: Kind) -> None:
-    found = launcher._host_failure(OSError(number, "no"))
+    found = _failures.of_the_host(OSError(number, "no"))
     assert found.kind is kind
     assert found.remedy
 
@@ -223,17 +233,17 @@ def test_a_child_that_says_nonsense_before_it_is_ready_is_an_error(first_word: b
         theirs.sendall(first_word)
         theirs.close()
         with pytest.raises(SandboxError) as caught:
-            launcher.await_ready(ours)
+            _failures.await_ready(ours)
     assert caught.value.kind in (Kind.LAUNCH_FAILED, Kind.PROTOCOL)
 
 
 def test_a_child_that_says_nothing_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launcher, "READY_SECONDS", 0.05)
+    monkeypatch.setattr(_failures, "READY_SECONDS", 0.05)
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(LaunchError) as caught:
-        launcher.await_ready(ours)
+        _failures.await_ready(ours)
     assert caught.value.kind is Kind.GUEST_UNRESPONSIVE
 
 

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 from podbot.errors import Kind, SandboxError
@@ -136,7 +137,7 @@ class Framed:
         self.terminal = carried.terminal
         self._input = carried.feed(self._send, self._no_more)
         names: tuple[Output, ...] = ("stdout",) if on_terminal else ("stdout", "stderr")
-        self._outputs = [_thread(lambda name=name: self._carry(name)) for name in names]  # type: ignore[misc]
+        self._outputs = [_thread(partial(self._carry, name)) for name in names]
 
     def _send(self, data: bytes) -> None:
         self._sandbox._run(ops.feed(self._number, data, close=False))

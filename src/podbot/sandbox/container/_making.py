@@ -67,6 +67,15 @@ def start(running: Running, image: str) -> None:
         raise
 
 
+def verify(running: Running) -> None:
+    """See that it runs under the filter that was asked for, before anything but the guest does."""
+    try:
+        running.engine.containers.verify_filter(running.id, running.spec)
+    except ContainerError as error:
+        if error.kind is not Kind.CONTAINER_NOT_FOUND:  # it has ended: the channel will tell
+            raise
+
+
 def look(running: Running) -> None:
     """Whether there is still a guest to wait for."""
     try:

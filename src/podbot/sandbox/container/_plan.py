@@ -89,9 +89,10 @@ def profile(draft: Draft) -> Profile:
         tmpfs += (Tmpfs(WORKDIR, limits.disk or REMOTE_BYTES),)
     return replace(
         PRIVILEGED if settings.privileged else TOOLS,
+        seccomp="default" if settings.seccomp == "engine" else TOOLS.seccomp,
         user=draft.identity.user,
         userns=draft.identity.userns,
-        network=settings.policy.network,
+        network=str(settings.policy.network),  # engines have the same words
         cpu=limits.cpu,
         memory=limits.memory,
         pids=limits.pids,

@@ -58,7 +58,7 @@ class Exec:
                 far.append(end)
             self.started, began = time.monotonic(), boot_time()
             self.number, whole = guest.new_job(env)
-            pid = spawn_program(argv, whole, cwd, actions)
+            pid = self.start(argv, whole, cwd, actions)
         except OSError as error:
             for fd in near:
                 os.close(fd)
@@ -82,6 +82,12 @@ class Exec:
         timeout = request.get("timeout")
         self.timer = guest.loop.after(timeout, self._expired) if timeout else None
         guest.loop.on_exit(pid, self._exited)
+
+    def start(
+        self, argv: list[str], env: Mapping[str, str], cwd: str | int, actions: Actions
+    ) -> int:
+        """Start what runs; gives its pid."""
+        return spawn_program(argv, env, cwd, actions)
 
     def _changed(self) -> None:
         if self.out.ended and self.err.ended:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from cli_runs import ran, short, workplace
 
-from podbot import api, changes
-from podbot.changes import records
+from podbot import api, changes, runs
 from podbot.changes.applying import journal
 from podbot.errors import ChangesError, Kind
+from podbot.runs import records
 from podbot.sandbox import OverlaySandbox, layers
 
 
@@ -79,3 +79,10 @@ def test_a_run_that_works_is_not_discarded(project: Path) -> None:
             changes.discard_changes(sandbox.layer.id)
         assert caught.value.kind is Kind.IN_USE
         assert sandbox.exec(["true"]).ok
+
+
+def test_runs_and_changes_have_the_same_names_for_it() -> None:
+    shared = set(runs.__all__) & set(changes.__all__)
+    assert shared == set(runs.__all__) - {"LaunchRequest", "Past", "Run"}
+    for name in shared:
+        assert getattr(changes, name) is getattr(runs, name)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, ran, workplace
 
-from podbot.changes import records
 from podbot.changes.applying import undo
 from podbot.changes.applying.apply import apply
 from podbot.changes.capture import capture
-from podbot.cli import actions
 from podbot.config import places
+from podbot.review import Review
+from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
 
@@ -60,7 +60,7 @@ def by_library(id: str) -> None:
 
 
 def by_command(id: str) -> None:
-    actions.discard(records.find(id))
+    Review(records.find(id)).discard()
 
 
 @pytest.mark.parametrize("discard", [by_library, by_command])
@@ -94,7 +94,7 @@ def test_a_layer_of_which_nothing_is_known_needs_no_books(
     [
         "podbot.changes.applying.recovery.at_work",
         "podbot.changes.applying.journal.Journal.remove",
-        "podbot.changes.records.remove",
+        "podbot.runs.records.remove",
         "podbot.sandbox.layers.remove",
     ],
 )
@@ -154,4 +154,4 @@ def test_gc_forgets_the_record_of_a_load_that_was_killed(project: Path, tmp_path
     assert subprocess.run([*PODBOT, "gc"], capture_output=True, check=False).returncode == 0
 
     assert [*(places.state_place() / "runs").iterdir()] == []
-    assert layers._entries() == []
+    assert layers.entries() == []

@@ -1,6 +1,7 @@
-"""A new file that is there whole or not at all, whatever kills who writes it.
+"""Files that a caller names: one to read, a new one to write.
 
-It has no name until it is whole and on the disk, so a kill leaves nothing behind. Where a file
+Reading never waits for ever. A new file is there whole or not at all, whatever kills who writes it:
+it has no name until it is whole and on the disk, so a kill leaves nothing behind. Where a file
 system has no files without names, it is written under a name nobody can foresee, locked meanwhile,
 and what a dead writer left there goes with the next one.
 """
@@ -17,12 +18,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
+from podbot.changes.diffs.text import shown_name
+from podbot.errors import ChangesError, Kind
+
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM})
 _DRAFT = ".podbot-save-"
 _A_DRAFT = re.compile(rf"{re.escape(_DRAFT)}[0-9a-f]{{32}}")
 _SURELY_LOCKED = 60.0
 """Seconds after which whoever made a draft has locked it, or is dead."""
 _DRAFT_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def opened_to_read(path: str, remedy: str) -> BinaryIO:
+    """A file that holds what it says; a pipe too, if somebody handed it to us (`<(…)`, stdin).
+
+    A FIFO, a device or a terminal may never say anything: refused instead of waited for.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ChangesError(
+            f"{shown_name(path)} cannot be read: {error.strerror}",
+            kind=Kind.NOT_FOUND if isinstance(error, FileNotFoundError) else Kind.IO,
+            remedy=remedy,
+        ) from None
+    kind = stat.S_IFMT(os.fstat(fd).st_mode)
+    is_pipe = kind == stat.S_IFIFO and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:")
+    if kind != stat.S_IFREG and not is_pipe:
+        os.close(fd)
+        raise ChangesError(
+            f"{shown_name(path)} cannot be read: it is {_WHAT.get(kind, 'a device')}, not a file",
+            kind=Kind.IO,
+            remedy=remedy,
+        )
+    os.set_blocking(fd, True)
+    return open(fd, "rb")
+
+
+_WHAT = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO"}
 
 
 @contextmanager

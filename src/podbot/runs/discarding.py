@@ -7,8 +7,8 @@ still to be closed, and the next one to tidy up does that.
 
 from __future__ import annotations
 
-from podbot.changes import records
 from podbot.changes.applying import undo
+from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
 

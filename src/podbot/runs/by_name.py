@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from podbot.changes import discarding, records
 from podbot.changes.applying import applied, undo
 from podbot.changes.applying.applied import Application
 from podbot.changes.applying.choosing import OnConflict
 from podbot.changes.applying.undo import Undone
 from podbot.errors import ChangesError, Kind
+from podbot.runs import discarding, records
 
 _APPLICATION = re.compile(r"(?P<run>.+)\.\d+")
 """The id of an application: that of its run, and what tells it from the others of that run."""

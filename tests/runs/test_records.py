@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from podbot.changes import records
-from podbot.changes.records import Past, Record
 from podbot.config import places
 from podbot.errors import ChangesError, Kind
+from podbot.runs import records
+from podbot.runs.records import Past, Record
 from podbot.sandbox import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 from podbot.sandbox.values import Guarantee
@@ -86,7 +86,7 @@ def test_writing_again_replaces_and_removing_forgets() -> None:
 def test_a_killed_writer_leaves_the_old_record_or_the_new_one(own_state: Path) -> None:
     records.write(record(started=1.0))
     code = (
-        "import sys; from dataclasses import replace; from podbot.changes import records\n"
+        "import sys; from dataclasses import replace; from podbot.runs import records\n"
         f"old = records.read({FIRST!r}); print('go', flush=True)\n"
         "for n in range(1, 10**9): records.write(replace(old, started=float(n)), durable=False)"
     )
@@ -168,6 +168,7 @@ def test_entries_are_layers_and_records_together_newest_first(target: Path) -> N
         assert (live.live, live.status, gone.live, gone.status) == (True, "running", False, "gone")
     records.write(record(SECOND, 5e9))
     assert sandbox.layer is not None
+    records.remove(sandbox.layer.id)  # as if its process had been killed
     newest, kept, gone = records.entries()
     assert (newest.id, kept.id, gone.id) == (SECOND, sandbox.layer.id, FIRST)
     assert (kept.status, kept.record, kept.targets) == ("kept", None, (str(target),))
