@@ -27,7 +27,7 @@ from podbot.on_use import on_use
 from podbot.runs.records import Record
 from podbot.runs.request import LaunchRequest
 from podbot.runs.run import Run
-from podbot.sandbox import ops
+from podbot.sandbox import backends, ops
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
@@ -138,7 +138,7 @@ def run(
     command = ops.command(request.command, None, None)
     if request.timeout is not None:
         ops.seconds(request.timeout, Limits())
-    if request.backend == "memory":
+    if request.backend == backends.MEMORY:
         raise SandboxError(
             "the backend memory holds files, and runs no commands",
             kind=Kind.UNSUPPORTED,

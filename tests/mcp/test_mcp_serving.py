@@ -96,6 +96,13 @@ def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
     assert caught.value.kind is Kind.UNKNOWN_BACKEND
 
 
+def test_podman_is_another_word_for_the_container_backend() -> None:
+    request = asked(backend="podman", image="mine")
+
+    assert request.backend == "container"
+    assert request == asked(backend="container", image="mine")
+
+
 def test_only_what_can_reach_out_says_so() -> None:
     assert asked(backend="local").reaches_out
     assert asked(network="host").reaches_out
@@ -164,7 +171,7 @@ def test_a_local_folder_is_worked_on_itself_and_says_so(project: Path) -> None:
 
 
 def test_a_container_over_a_folder_is_described_before_any_engine_is_asked(project: Path) -> None:
-    request = asked(backend="podman", target=project, network="host", image="mine")
+    request = asked(backend="container", target=project, network="host", image="mine")
     with workspace(request).prompt as prompt:
         text = prompt.render().text
 
@@ -226,7 +233,7 @@ def test_an_engine_that_is_missing_is_said_at_once(
     monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "unix:///no/such.sock")
 
     with pytest.raises(PodbotError, match=r"/no/such\.sock"):
-        serve(asked(backend="podman", target=project, image="mine"), gone)
+        serve(asked(backend="container", target=project, image="mine"), gone)
 
 
 def test_a_fault_of_ours_is_in_the_record(

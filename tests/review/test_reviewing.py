@@ -173,6 +173,8 @@ def test_a_folder_of_packages_answers_for_packages_alone(project: Path) -> None:
     consent = found.consent(["v"])
 
     assert [flag.change.path for flag in consent.strangers] == ["v/x/.git/hooks/post-merge"]
+    assert f"{project}/v/x/.git/hooks/post-merge" not in consent.paths
+    assert f"{project}/v/bin/t1" in consent.paths
     assert not (project / "v").exists()
     allowed = found.consent(["v", "v/x/.git/hooks/post-merge"])
     assert [change.path for change in allowed.unnamed[:5]] == [f"v/bin/t{n}" for n in range(1, 6)]
@@ -214,7 +216,9 @@ def test_a_folder_stays_if_not_all_in_it_was_picked(project: Path) -> None:
     summary = found.summary
     changes = {change.path: change.where for change in summary.changes}
 
-    taken = picked(summary.changes, {changes["old"], changes["old/one"], changes["new/sub/file"]})
+    taken = picked(
+        summary.changes, {changes["old"], changes["old/one"], changes["new/sub/file"]}, {}
+    )
 
     assert [change.path for change in taken.changes] == [
         "new",
@@ -231,7 +235,7 @@ def test_what_comes_into_conflict_after_the_questions_stops_it(project: Path) ->
     found = a_run(project, EDITS)
     (project / "numbers").write_text("the host's own\n")
     every = {change.where for change in found.changes}
-    taken = picked(found.changes, every, overwriting=[f"{project}/numbers"])
+    taken = picked(found.changes, every, {}, overwriting=[f"{project}/numbers"])
     (project / "src" / "new.py").write_text("and this\n")
 
     with refused(Kind.CONFLICT, "src/new.py"):
@@ -374,12 +378,13 @@ def test_runs_are_listed_with_what_they_left(project: Path, tmp_path: Path) -> N
     assert damaged.entry.layer
     layers.remove(damaged.entry.layer.upper(0))
 
-    second, first = review.listed(review.entries(str(project)))
+    second, first = review.listed(review.entries(project))
 
     assert (first.entry.id, first.changes_count, first.applied) == (done.entry.id, 0, True)
     assert (second.changes_count, second.size) == (None, None)
     assert second.problem is not None and "cannot be read" in second.problem
-    assert review.entries(str(tmp_path)) == []
+    assert review.entries(tmp_path) == []
+    assert len(review.entries(project / "old" / ".." / "src")) == 2
     assert review.entries(older_than=3600) == []
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from podbot import review
 from podbot.changes.applying.apply import Applied
 from podbot.cli import as_data, care, outcomes, overview, picking, remedies, wording
+from podbot.cli.overview import doing
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given, typed
 from podbot.cli.showing import (
@@ -27,7 +28,7 @@ from podbot.cli.showing import (
 )
 from podbot.cli.talk import talk_on, tell, warn
 from podbot.config import places
-from podbot.errors import ChangesError, Kind
+from podbot.errors import ChangesError
 from podbot.review import Consent, Picked, Review, data
 from podbot.review.reading import refuse_live
 
@@ -42,46 +43,25 @@ def apply(arguments: argparse.Namespace) -> int:
     found, changes = selected(arguments)
     given = Given.of(arguments)
     consent = _consent(found, given)
-    applied = apply_picked(found, Picked(changes), given, consent)
+    with _telling_interrupts(found, "applied"), doing("applying", found, given):
+        applied = found.apply(Picked(changes), allow=consent, on_conflict=given.on_conflict)
     if not arguments.json:
         for line in outcomes.allowed(consent):
             tell(line)
     return _told(found, applied, consent.paths, arguments.json)
 
 
-def apply_picked(
-    found: Review, picked: Picked, given: Given, consent: Consent | None = None
-) -> Applied:
-    """Bring to the host what a person took, and not more than they said yes to."""
-    called = found.entry.called
-    with _telling_interrupts(found, "applied"), typed(called, given), Progress("applying"):
-        return found.apply(picked, allow=consent or False, on_conflict=given.on_conflict)
-
-
 def _consent(found: Review, given: Given) -> Consent:
     """What was agreed to on the command line."""
     words, word = given.allow_flagged, found.entry.called
-    try:
+    with typed(word, given):
         consent = found.consent(ALL in words or words, given.paths)
-    except ChangesError as error:
-        if error.kind is not Kind.NOTHING_SELECTED:
-            raise
-        show = remedies.command("show", word)
-        raise ChangesError(
-            f"--allow-flagged {error.message}",
-            kind=error.kind,
-            remedy=f"name what {show} lists there, a folder of it, or a glob",
-        ) from None
     try:
         consent.check()
     except ChangesError as error:
-        once_more = remedies.allowing(word, given)
-        raise ChangesError(
-            error.message,
-            kind=error.kind,
-            remedy=f"look at it: {_looking(word, consent)}\n"
-            f"          then name it itself: {once_more}",
-        ) from None
+        remedy = f"look at it: {_looking(word, consent)}\n"
+        remedy += f"          then name it itself: {remedies.allowing(word, given)}"
+        raise ChangesError(error.message, kind=error.kind, remedy=remedy) from None
     return consent
 
 
@@ -114,7 +94,8 @@ def pick(arguments: argparse.Namespace) -> int:
         return NO
     for line in picking.staying(picked):
         talk.say(line)
-    applied = apply_picked(found, picked, Given("apply"))
+    with _telling_interrupts(found, "applied"), doing("applying", found, Given("apply")):
+        applied = found.apply(picked)
     return _told(found, applied, sorted(picked.consented), arguments.json)
 
 
@@ -130,9 +111,8 @@ def _told(found: Review, applied: Applied, allowed: list[str], json: bool) -> in
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
     found, paths = opened(arguments), arguments.paths
-    called, given = found.entry.called, Given.of(arguments)
-    with _telling_interrupts(found, "undone"), typed(called, given), Progress("undoing"):
-        undone = found.undo(paths, on_conflict=given.on_conflict)
+    with _telling_interrupts(found, "undone"), doing("undoing", found, Given.of(arguments)):
+        undone = found.undo(paths, on_conflict=arguments.on_conflict)
     for line in undone.recovered:
         warn(f"podbot: {wording.message(remedies.with_names(line))}")
     if arguments.json:
@@ -146,7 +126,7 @@ def save(arguments: argparse.Namespace) -> int:
     """`podbot changes save`."""
     found, _ = selected(arguments)
     tell_live(found.entry)
-    with typed(found.entry.called, Given.of(arguments)), Progress("saving"):
+    with doing("saving", found, Given.of(arguments)):
         saved = found.save(arguments.file, arguments.paths)
     if arguments.json:
         as_data.show({"id": found.entry.id, **data.saved(saved)})
@@ -164,7 +144,8 @@ def load(arguments: argparse.Namespace) -> int:
     """`podbot changes load`."""
     within = None if arguments.as_saved else os.curdir
     with typed("", Given.of(arguments)), Progress("loading"):
-        found = review.load(arguments.file, arguments.target, within=within)
+        command = ("podbot", "changes", "load", os.path.abspath(arguments.file))
+        found = review.load(arguments.file, arguments.target, within=within, command=command)
     entry = found.entry
     if arguments.json:
         as_data.show({**data.entry(entry), **data.totals(found.summary)})

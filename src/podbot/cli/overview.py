@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
+    from podbot.cli.remedies import Given
     from podbot.review import Review, Summary
     from podbot.runs.records import Entry, Past
 
@@ -52,6 +54,13 @@ _SAID = {
 }
 
 STYLES: dict[Level, Style] = {Level.BY_ITSELF: "danger", Level.WHEN_USED: "warning"}
+
+
+@contextmanager
+def doing(what: str, found: Review, given: Given) -> Iterator[None]:
+    """Say what is being done with a run if it takes long, and if it fails, what to type."""
+    with remedies.typed(found.entry.called, given), Progress(what):
+        yield
 
 
 def looked_at(found: Review, changes: ChangeSet | None = None) -> Summary:

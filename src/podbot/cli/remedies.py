@@ -92,6 +92,8 @@ def _typed(error: ChangesError, word: str, given: Given) -> ChangesError:
     said = {} if error.remedy is None else _said_by_review(word, given)
     if error.remedy in said:
         remedy = said[error.remedy]
+        if given.allow_flagged and error.kind is Kind.NOTHING_SELECTED:
+            message = f"--allow-flagged {message}"
     elif given.verb == "apply" and error.kind is Kind.FLAGGED:
         message = with_names(message)
         remedy = (
@@ -114,11 +116,13 @@ def _typed(error: ChangesError, word: str, given: Given) -> ChangesError:
 
 def _said_by_review(word: str, given: Given) -> Mapping[str | None, str]:
     """What the library says to do, and the commands that do it."""
-    from podbot.review import files, finding, reading
+    from podbot.review import consent, files, finding, reading
 
     run = wording.called(word)
     with_last = command(given.verb, records.LAST, [word, *given.words], given.options)
     return {
+        consent.NAME_IT: f"name what {command('show', word)} lists there, a folder of it, or a"
+        " glob",
         finding.FIRST: f"{with_last}; or name another run: podbot changes list",
         reading.LIVE: "wait until it ends; meanwhile they can be seen: podbot changes diff " + run,
         reading.GONE: f"{reading.GONE}; see `podbot changes list`",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 from podbot.cli import care, outcomes, overview, pager, picking, remedies, wording
 from podbot.cli.diffs import diffs_but_folded
-from podbot.cli.overview import MOST_LISTED
+from podbot.cli.overview import MOST_LISTED, doing
 from podbot.cli.progress import Progress
-from podbot.cli.remedies import Given, typed
+from podbot.cli.remedies import Given
 from podbot.cli.talk import Talk, talk_on
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.review import Review, Summary, data
@@ -69,7 +69,7 @@ class _End:
         try:
             self._come(decision)
         except KeyboardInterrupt:
-            self.talk.say()
+            self._tell()
             self._tell_kept()
         except PodbotError as error:
             self.data |= data.failure(error)
@@ -166,7 +166,7 @@ class _End:
         file = self.talk.ask("save as (FILE.tar for everything, FILE.patch for git):")
         if not file:
             return
-        with typed(self.called, Given("save", file=file)), Progress("saving"):
+        with doing("saving", found, Given("save", file=file)):
             saved = found.save(file)
         self.talk.say(outcomes.saved(saved))
         for line in saved.not_carried:
@@ -180,7 +180,7 @@ class _End:
         self._tell(*outcomes.applied(found, applied))
 
     def _discard(self, found: Review) -> None:
-        with typed(self.called, Given("discard")), Progress("removing"):
+        with doing("removing", found, Given("discard")):
             found.discard()
         self.data["outcome"] = "discarded"
         self._tell(f"discarded {wording.name(self.called)}")
@@ -210,7 +210,7 @@ class _End:
 
 
 def _apply(found: Review, only: Picked | Sequence[str] = ()) -> Applied:
-    with typed(found.entry.called, Given("apply")), Progress("applying"):
+    with doing("applying", found, Given("apply")):
         return found.apply(only)
 
 

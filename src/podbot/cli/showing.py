@@ -18,7 +18,7 @@ from podbot.cli.talk import tell, warn
 from podbot.cli.wording import Column
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
-from podbot.review import Review, finding
+from podbot.review import finding
 from podbot.review.reading import HOW_LOST, read_from
 from podbot.runs import records
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
     from podbot.changes.folding import Fold
     from podbot.changes.model import ChangeSet
-    from podbot.review import Listed, Summary
+    from podbot.review import Listed, Review, Summary
     from podbot.runs.records import Entry
 
 DONE = 0
@@ -113,6 +113,8 @@ def _row(run: Listed) -> tuple[str, ...]:
 
 def show(arguments: argparse.Namespace) -> int:
     """`podbot changes show`."""
+    from podbot.review import Review
+
     here = records.here()
     found = Review(finding.find(arguments.id, here), here)
     with typed(found.entry.called, Given.of(arguments)):
@@ -240,6 +242,8 @@ def _print_patch(entry: Entry, changes: ChangeSet) -> None:
 
 def opened(arguments: argparse.Namespace, looking_at: Sequence[str] = ()) -> Review:
     """The run that is meant, before paths that may follow it."""
+    from podbot.review import Review
+
     here = records.here()
     with typed(arguments.id, Given.of(arguments)):
         return Review(finding.find(arguments.id, here, before_paths=True), here, looking_at)
@@ -251,7 +255,7 @@ def selected(arguments: argparse.Namespace, alone: bool = False) -> tuple[Review
     ``alone``: the others need not be looked at, and may be missing in it.
     """
     found = opened(arguments, arguments.paths if alone else ())
-    with typed(found.entry.called, Given.of(arguments)), Progress("reading the changes"):
+    with overview.doing("reading the changes", found, Given.of(arguments)):
         return found, found.select(arguments.paths)
 
 

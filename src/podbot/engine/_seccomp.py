@@ -37,6 +37,8 @@ NESTING = frozenset({
     "move_mount", "open_tree", "pivot_root", "setns", "umount2", "unshare",
 })  # fmt: skip
 """Refused elsewhere; without these no container starts inside another."""
+_FOREGONE = ("keyctl",)
+"""What runtimes of containers do without if there is no such call, but not if it is refused."""
 _NAMING = ("sethostname", "setdomainname")
 """Only for one who may name: who made a namespace, or was given SYS_ADMIN."""
 
@@ -155,12 +157,14 @@ def document(which: Filter) -> Json:
     spared: frozenset[str] = NESTING if which == "nested" else frozenset()
     told = REFUSED.keys() | ABSENT.keys() | JUDGED.keys()
     allowed = (set(_ORDINARY.split()) - told) | spared
+    absent = set(ABSENT)
     if which == "nested":
         allowed |= set(_NAMING)
+        absent |= set(_FOREGONE)
     rules = [
         _rule(sorted(allowed), "SCMP_ACT_ALLOW"),
-        _rule(sorted(REFUSED.keys() - spared), "SCMP_ACT_ERRNO", error=1),
-        _rule(sorted(ABSENT), "SCMP_ACT_ERRNO", error=_ENOSYS),
+        _rule(sorted(REFUSED.keys() - spared - absent), "SCMP_ACT_ERRNO", error=1),
+        _rule(sorted(absent), "SCMP_ACT_ERRNO", error=_ENOSYS),
     ]
     for name, (_, rule) in JUDGED.items():
         if name not in spared:

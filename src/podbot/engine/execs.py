@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.engine.http import replies
@@ -19,7 +18,7 @@ from podbot.engine.http.exchange import quoted
 from podbot.engine.http.hijacked import STDERR, STDOUT, Hijacked
 from podbot.engine.specs import check_environment, check_words, missing
 from podbot.errors import ContainerError, Kind
-from podbot.frozen import dataclass, field, replace
+from podbot.frozen import dataclass, field, frozen_dict, replace
 
 if TYPE_CHECKING:
     from podbot.engine.engine import Engine
@@ -36,7 +35,7 @@ class ExecSpec:
     """A command to run in a container. ``None`` means as the container has it."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    env: Mapping[str, str] = field(default_factory=frozen_dict)
     workdir: str | None = None
     user: str | None = None
     tty: bool = False

@@ -46,7 +46,7 @@ for each in $(grep -lsF -e "$1" /proc/[0-9]*/environ); do
     fi
     set -- "$1" "$2" "$3" ${line##*) }
     if [ "$5" = 0 ]; then
-        kill "-$2" -- "-$6" 2>/dev/null || kill "-$2" "$each" && some=$each
+        kill "-$2" "-$6" 2>/dev/null || kill "-$2" "$each" && some=$each
     fi
 done
 [ "$some" ] || exit 4

@@ -26,7 +26,7 @@ from typing import Self
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass
-from podbot.launch.flow import End, FromFile, FromPipe, Passing
+from podbot.launch.flow import LOOK_SECONDS, End, FromFile, FromPipe, Passing
 from podbot.launch.terminal import CallerTerminal, is_telling, means_stop, reads_lines
 from podbot.launch.watch import Signals, Watch
 from podbot.sandbox import joined
@@ -44,9 +44,6 @@ LINGER_SECONDS = 0.1
 """How long a terminal must be silent after the command's end, if something still holds it."""
 MOST_IN_A_TERMINAL = 256 << 10
 """More than a terminal holds: what comes after so much was written after the command's end."""
-LOOK_SECONDS = 0.25
-"""How often to look whether the terminal is ours again, while it is not."""
-
 PASSED_ON = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
@@ -230,12 +227,13 @@ class _Attached:
         elif stat.S_ISFIFO(mode):
             feed = FromPipe(self._watch, End.shared(stdin, os.O_RDONLY), near)
         else:
-            source = End.shared(stdin, os.O_RDONLY)
+            # Beside us in a pipeline there may be a pager: single keys are for that one.
+            typist = CallerTerminal(stdin) if os.isatty(stdin) else None
+            may_read = None if typist is None else lambda: typist.free
+            source = End.shared(stdin, os.O_RDONLY, may_read)
             feed = Passing(self._watch, source, End(near, ours=True))
-            if os.isatty(stdin):
-                # Beside us in a pipeline there may be a pager: single keys are for that one.
-                typist = CallerTerminal(stdin)
-                feed.may_read = lambda: typist.free
+            if may_read is not None:
+                feed.may_read = may_read
                 self._lines = feed
         self._stack.callback(feed.close)
 
@@ -276,6 +274,7 @@ class _Attached:
             self._look_at_the_clock()
             self._look_at_the_terminal()
         self._drain()
+        self._flush()
         if isinstance(self._done, BaseException):
             raise self._done
         problem = next((text for text in map(self._lost, self._outs) if text), None)
@@ -362,18 +361,28 @@ class _Attached:
             )
             if not behind and (screen is None or screen.ended or silent or screen.moved > most):
                 return
-            # Who was told to end does not wait for a reader that is not reading.
-            hurried = self._timed_out or self._told_to_end is not None or self._interrupts
-            if hurried and silent:
+            if self._hurried and silent:
                 return
             before = sum(out.moved for out in self._outs.values())
             slow = screen is not None and screen.held_up  # it is the reader who keeps us waiting
-            waits = (behind or slow) and not hurried
+            waits = (behind or slow) and not self._hurried
             self._watch.turn(None if waits else LINGER_SECONDS)
             now = time.monotonic()
             if waits or sum(out.moved for out in self._outs.values()) != before:
                 progress = now
             silent = now - progress > LINGER_SECONDS
+
+    def _flush(self) -> None:
+        """Wait until what was passed on is out, where it goes by a way of its own."""
+        for out in self._outs.values():
+            out.close()
+        while not self._hurried and any(out.lags for out in self._outs.values()):
+            self._watch.turn(LINGER_SECONDS)
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether we were told to end, and do not wait for a reader that is not reading."""
+        return self._timed_out or self._told_to_end is not None or self._interrupts > 0
 
     # Signals
 

@@ -20,7 +20,7 @@ from podbot.engine.execs import NOTED_SECONDS, ExecSpec
 from podbot.engine.http.hijacked import STDERR, Hijacked
 from podbot.errors import ContainerError
 from podbot.frozen import replace
-from podbot.sandbox.carried import Carried
+from podbot.sandbox.carried import TELLING_TO_END, Carried
 from podbot.sandbox.joined import FarEnds
 from podbot.sandbox.ops import Ended
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FIND_SECONDS = 10.0
 """How long a command is looked for that is to be sent a signal: it may not quite have begun."""
 LOOK_SECONDS = 0.05
+END_SECONDS = 0.25
+"""How often to look whether a command that was told to end did."""
 STOP_SECONDS = 5.0
 """How long podbot waits for its command to stop before it stops itself."""
 
@@ -55,6 +57,7 @@ class InContainer:
         self._failure: ContainerError | None = None
         self._unread_since: float | None = None
         self._urged = 0
+        self._told_to_end = False
         threading.Thread(target=self._obey, name="podbot-orders", daemon=True).start()
         carried.feed(stream.sendall, self._no_more)
 
@@ -95,14 +98,32 @@ class InContainer:
         self._orders.put(lambda: self._send(signal.SIGKILL, True, threading.Event()))
 
     def _obey(self) -> None:
-        while (order := self._orders.get()) is not None:
+        while True:
+            try:
+                order = self._orders.get(timeout=END_SECONDS if self._told_to_end else None)
+            except queue.Empty:
+                self._look_at_the_end()
+                continue
+            if order is None:
+                return
             order()
+
+    def _look_at_the_end(self) -> None:
+        """It was told to end: once it did, nobody waits for a reader of what it wrote."""
+        try:
+            runs = self._engine.execs.signal(self._container, self._spec, 0)
+        except ContainerError:
+            runs = False
+        if not runs:
+            self._told_to_end = False
+            self._carried.hurry.set()
 
     def _send(self, number: int, whole: bool, done: threading.Event) -> None:
         ends = time.monotonic() + FIND_SECONDS
         try:
             while not self._over.is_set():
                 if self._engine.execs.signal(self._container, self._spec, number, whole=whole):
+                    self._told_to_end = self._told_to_end or number in TELLING_TO_END
                     return
                 if time.monotonic() > ends:
                     raise signalling.no_way(self._container, "it is not found among its processes")

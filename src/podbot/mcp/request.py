@@ -9,8 +9,8 @@ from __future__ import annotations
 from podbot.errors import ConfigError, Kind
 from podbot.frozen import dataclass, replace
 from podbot.runs.request import DEFAULT_BACKEND, LaunchRequest
+from podbot.sandbox import backends
 
-BACKENDS = ("overlay", "container", "memory", "local")
 _OF_A_COMMAND = ("continue_in", "discard", "timeout", "limits")
 """What a server does not keep to."""
 
@@ -35,11 +35,11 @@ class ServeRequest:
         if launch.backend is None:  # said here, so that it is checked what that one can keep to
             launch = replace(launch, backend=DEFAULT_BACKEND)
             object.__setattr__(self, "launch", launch)
-        if self.backend not in BACKENDS:
+        if self.backend not in backends.NAMES:
             raise ConfigError(
                 f"there is no backend {self.backend!r} for tools",
                 kind=Kind.UNKNOWN_BACKEND,
-                remedy=f"use one of: {', '.join(BACKENDS)}",
+                remedy=f"use one of: {', '.join(backends.NAMES)}",
                 field="backend",
             )
         if len(launch.targets) > 1:

@@ -15,6 +15,7 @@ from podbot.frozen import dataclass
 from podbot.prompt.prompt import Prompt
 from podbot.runtime.events import InProcessEventBus, ToolInvoked
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.layers.mounts import is_below
 from podbot.tools.mounts import HostMount
@@ -55,19 +56,19 @@ def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
     launch = request.launch
     policy = launch.policy()
     target = launch.targets[0] if launch.targets else "."
-    if request.backend == "overlay":
+    if request.backend == backends.OVERLAY:
         from podbot.tools.overlay import OverlaySandboxConfig, OverlaySandboxSection
 
         overlay = OverlaySandboxConfig(target=target, policy=policy, title=launch.title)
         return OverlaySandboxSection(session=session, config=overlay)
-    if request.backend == "container":
+    if request.backend == backends.CONTAINER:
         from podbot.mcp.folders import ContainerFolderSection, FolderConfig
 
         container = FolderConfig(
             target=target, policy=policy, image=launch.image, title=launch.title
         )
         return ContainerFolderSection(session=session, config=container)
-    if request.backend == "memory":
+    if request.backend == backends.MEMORY:
         from podbot.tools.vfs import VfsToolsConfig, VfsToolsSection
 
         mounts, roots = _copied(launch)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from podbot.changes.model import Change, ChangeSet
     from podbot.changes.risk.judging import Flag
 
+NAME_IT = "name what is flagged like that, a folder of it, or a glob"
 _NO_ANSWER = "a folder of packages does not answer for what else runs by itself in it:"
 
 
@@ -28,8 +29,8 @@ _NO_ANSWER = "a folder of packages does not answer for what else runs by itself 
 class Consent:
     """The changes that may run by themselves, and those of them that no word named itself.
 
-    ``strangers`` are flags that a folder of packages was to answer for, and does not. ``of`` are
-    all changes that would be applied.
+    ``strangers`` are flags that a folder of packages was to answer for, and does not: what they are
+    of is not agreed to. ``of`` are all changes that would be applied.
     """
 
     of: ChangeSet
@@ -77,13 +78,16 @@ def consent(
     if isinstance(allow, bool):
         return Consent(changes, flagged, flagged)
     itself, within = _meant(changes, flagged, allow, here)
-    unnamed = tuple(change for change in within if change.where not in itself)
+    unnamed = [change for change in within if change.where not in itself]
+    strangers = _strangers(folds(changes, whole), unnamed, flags)
+    strange = {flag.change.where for flag in strangers}
+    unnamed = [change for change in unnamed if change.where not in strange]
     agreed = itself | {change.where for change in unnamed}
     return Consent(
         changes,
         tuple(each for each in flagged if each.where in agreed),
-        unnamed,
-        tuple(_strangers(folds(changes, whole), unnamed, flags)),
+        tuple(unnamed),
+        tuple(strangers),
     )
 
 
@@ -104,7 +108,7 @@ def _meant(
             raise ChangesError(
                 f"{word}: nothing of that name is among what would be applied and runs by itself",
                 kind=Kind.NOTHING_SELECTED,
-                remedy="name what is flagged like that, a folder of it, or a glob",
+                remedy=NAME_IT,
             )
         for change in found:
             if plain in (change.path, change.where):

@@ -37,24 +37,23 @@ def text(key: str, value: str | None) -> Data:
         return {key: None}
     raw = _bytes(value)
     shown = raw.decode("utf-8", "replace")
-    found: Data = {key: shown}
-    if shown.encode() != raw:
-        from base64 import b64encode
-
-        found[f"{key}_base64"] = b64encode(raw).decode("ascii")
-    return found
+    exact = {} if shown.encode() == raw else {f"{key}_base64": _base64(raw)}
+    return {key: shown, **exact}
 
 
 def texts(key: str, values: Sequence[str]) -> Data:
     """The same for a list of texts."""
     pairs = [text(key, value) for value in values]
     found: Data = {key: [pair[key] for pair in pairs]}
-    exact = f"{key}_base64"
-    if any(exact in pair for pair in pairs):
-        from base64 import b64encode
-
-        found[exact] = [b64encode(_bytes(value)).decode("ascii") for value in values]
+    if any(len(pair) > 1 for pair in pairs):
+        found[f"{key}_base64"] = [_base64(_bytes(value)) for value in values]
     return found
+
+
+def _base64(raw: bytes) -> str:
+    from base64 import b64encode
+
+    return b64encode(raw).decode("ascii")
 
 
 def _bytes(value: str) -> bytes:

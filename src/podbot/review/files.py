@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
@@ -111,7 +111,9 @@ def _written(changes: ChangeSet, format_: str, out: BinaryIO) -> tuple[str, ...]
 
 
 @contextmanager
-def loaded(file: str, targets: Collection[str], within: str | None) -> Iterator[Entry]:
+def loaded(
+    file: str, targets: Collection[str], within: str | None, command: Sequence[str]
+) -> Iterator[Entry]:
     """A run made of a tarball that `save` wrote, over its own targets or others.
 
     ``within`` is a folder that the archive's own targets must be or lie in. If the block fails, or
@@ -120,7 +122,6 @@ def loaded(file: str, targets: Collection[str], within: str | None) -> Iterator[
     from podbot.runs import loading, records
 
     folders = [os.path.realpath(os.path.expanduser(target)) for target in targets]
-    command = ("podbot", "changes", "load", os.path.abspath(file))
     with opened_to_read(file, NOT_SAVED) as source:
         layer = loading.load(source, folders or None, within=within, command=command)
     try:

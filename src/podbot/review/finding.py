@@ -8,18 +8,18 @@ whose id happens to begin so: whether it does is chance.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator
 
 from podbot.changes.diffs.text import shown_name
+from podbot.changes.late import expression
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.frozen import dataclass
 from podbot.review import reading
 from podbot.runs import records
 from podbot.runs.records import Entry
 
-_NO_RUN = re.compile(r"[/*?\[]|\.(tar|patch|diff)$")
+_NO_RUN = expression(r"[/*?\[]|\.(tar|patch|diff)$")
 """What no run is called, and paths, globs and files to save in are."""
 FIRST = "name the run first, or `last`"
 
@@ -52,24 +52,20 @@ def find(word: str, here: str | None = None, *, before_paths: bool = False) -> E
     Where the word stands ``before_paths`` it raises ``unknown_id``, too, for the beginning of an
     id, shorter than podbot itself tells it, that is a path in the folder or in the latest run here.
     """
-    found: Entry | None = None
-    problem: ChangesError | None = None
+    may_be_path = before_paths and word != records.LAST
     try:
         found = records.find(word, here)
-    except ChangesError as error:
-        problem = error
-    if found is not None and word in (records.LAST, found.id, found.name, found.called):
-        return found
-    if before_paths and word != records.LAST and is_path(word, here):
-        raise ChangesError(
-            f"{shown_name(word)} is a path, and the run whose changes are meant comes before it",
-            kind=Kind.UNKNOWN_ID,
-            remedy=FIRST,
-        )
-    if problem is not None:
-        raise problem
-    assert found is not None  # noqa: S101 - one of the two
-    return found
+        is_certain = word in (found.id, found.name, found.called)
+        if is_certain or not (may_be_path and is_path(word, here)):
+            return found
+    except ChangesError:
+        if not (may_be_path and is_path(word, here)):
+            raise
+    raise ChangesError(
+        f"{shown_name(word)} is a path, and the run whose changes are meant comes before it",
+        kind=Kind.UNKNOWN_ID,
+        remedy=FIRST,
+    )
 
 
 def is_path(word: str, here: str | None) -> bool:
@@ -94,13 +90,18 @@ def is_path(word: str, here: str | None) -> bool:
     return any(os.path.lexists(os.path.join(place, word)) for place in places)
 
 
-def entries(here: str | None = None, *, older_than: float | None = None) -> list[Entry]:
+def entries(
+    here: str | os.PathLike[str] | None = None, *, older_than: float | None = None
+) -> list[Entry]:
     """Every run, the newest first; of a folder (``here``), or of so many seconds ago, alone.
 
     Runs that left nothing are among them. Heals first what was interrupted.
     """
     reading.heal()
-    found = [entry for entry in records.entries() if here is None or entry.is_about(here)]
+    found = records.entries()
+    if here is not None:
+        folder = os.path.realpath(here)
+        found = [entry for entry in found if entry.is_about(folder)]
     if older_than is None:
         return found
     since = time.time() - older_than

@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
@@ -19,8 +18,6 @@ from podbot.frozen import dataclass, field, replace
 
 if TYPE_CHECKING:
     from podbot.changes.diffs.hunks import Piece
-
-NOTHING: Mapping[str, frozenset[Piece]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class Picked:
     """
 
     changes: ChangeSet
-    hunks: Mapping[str, frozenset[Piece]] = field(default_factory=lambda: NOTHING)
+    hunks: Mapping[str, frozenset[Piece]] = field(default_factory=dict)
     consented: frozenset[str] = frozenset()
     overwriting: frozenset[str] = frozenset()
     staying: tuple[Change, ...] = ()
@@ -42,7 +39,7 @@ class Picked:
 def picked(
     changes: ChangeSet,
     taken: Collection[str],
-    hunks: Mapping[str, Collection[Piece]] = NOTHING,
+    hunks: Mapping[str, Collection[Piece]],
     consented: Collection[str] = (),
     overwriting: Collection[str] = (),
 ) -> Picked:
@@ -73,9 +70,9 @@ def picked(
 
 def pick(
     changes: ChangeSet,
-    only: Sequence[str] = (),
-    hunks: Mapping[str, Collection[Piece]] = NOTHING,
-    here: str | None = None,
+    only: Sequence[str],
+    hunks: Mapping[str, Collection[Piece]],
+    here: str | None,
 ) -> Picked:
     """What paths, folders and globs mean, and of some files only these hunks; all for neither.
 

@@ -267,18 +267,20 @@ def load(
     targets: Collection[str] = (),
     *,
     within: str | os.PathLike[str] | None = None,
+    command: Sequence[str] = (),
 ) -> Review:
     """Make a run of a FILE.tar that was saved, over its own targets or others.
 
     The file may come from anyone: nothing is applied by it. ``within`` is a folder that the targets
-    it names must be or lie in, where none are given. Raises `ChangesError`: ``bad_archive``,
-    ``not_found``, ``target_…``, ``disk_full``, ``io``. Nothing of it is left then.
+    it names must be or lie in, where none are given. ``command`` is what is noted to have loaded
+    it. Raises `ChangesError`: ``bad_archive``, ``not_found``, ``target_…``, ``disk_full``, ``io``.
+    Nothing of it is left then.
     """
     from podbot.review.files import loaded
 
     healed = heal()
     folder = None if within is None else os.path.realpath(within)
-    with loaded(os.fspath(file), targets, folder) as entry:
+    with loaded(os.fspath(file), targets, folder, command) as entry:
         found = Review(entry)
         found.healed = healed
         _ = found.summary  # what cannot be looked at is not kept

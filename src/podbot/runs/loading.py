@@ -14,6 +14,7 @@ from podbot.runs import discarding, records
 from podbot.runs.records import Record
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
+from podbot.sandbox.network import Network
 
 BACKEND = "archive"
 
@@ -74,7 +75,7 @@ def _record(layer: Layer, command: tuple[str, ...], title: str | None) -> Record
         command,
         layer.targets,
         backend=BACKEND,
-        network="none",
+        network=Network.none,
         started=layer.created,
         owner=os.getpid(),
         ended=layer.created,

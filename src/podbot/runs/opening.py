@@ -13,6 +13,7 @@ from podbot.errors import ChangesError, ConfigError, Kind, LaunchError
 from podbot.runs import records
 from podbot.runs.records import Entry
 from podbot.runs.request import DEFAULT_BACKEND, LaunchRequest
+from podbot.sandbox import backends
 
 if TYPE_CHECKING:
     from podbot.sandbox.sandbox import Sandbox
@@ -56,7 +57,8 @@ def backend_of(request: LaunchRequest, before: Entry | None) -> str:
     if request.backend is not None:
         return request.backend
     record = None if before is None else before.record
-    return "container" if record is not None and record.backend == "container" else DEFAULT_BACKEND
+    made_it = None if record is None else record.backend
+    return backends.CONTAINER if made_it == backends.CONTAINER else DEFAULT_BACKEND
 
 
 def open_sandbox(request: LaunchRequest, before: Entry | None) -> Sandbox:
@@ -67,7 +69,7 @@ def open_sandbox(request: LaunchRequest, before: Entry | None) -> Sandbox:
     backend = backend_of(request, before)
     layer = None if before is None else before.layer
     policy = request.policy()
-    if backend == "overlay":
+    if backend == backends.OVERLAY:
         from podbot.sandbox.overlay.launcher import OverlaySandbox
 
         if request.image is not None:
@@ -83,12 +85,12 @@ def open_sandbox(request: LaunchRequest, before: Entry | None) -> Sandbox:
     options: dict[str, object] = {"policy": policy}
     if request.limits is not None:
         options["limits"] = request.limits
-    if backend in ("container", "local"):
+    if backend in (backends.CONTAINER, backends.LOCAL):
         if layer is None:
             options["target"] = _one(request, backend)
     elif request.targets:
         options["target"] = _one(request, backend)
-    if backend == "container":
+    if backend == backends.CONTAINER:
         if layer is not None and request.discard:
             raise ConfigError(
                 "a container that goes on in an earlier run keeps what it changes",

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.errors import ConfigError, Kind
-from podbot.frozen import dataclass, field
-from podbot.sandbox.launcher import ALIASES
+from podbot.frozen import dataclass, field, frozen_dict
+from podbot.sandbox import backends
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.network import Network
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
@@ -22,17 +21,17 @@ from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
 if TYPE_CHECKING:
     from podbot.sandbox.network import Word
 
-DEFAULT_BACKEND = "overlay"
-REVIEWED = ("overlay", "container")
+DEFAULT_BACKEND = backends.OVERLAY
+REVIEWED: tuple[str, ...] = (backends.OVERLAY, backends.CONTAINER)
 """The backends of podbot's own that keep changes apart, and close in what they run."""
 
 _KEPT_TO_BY: Mapping[str, tuple[str, ...]] = {
     "network": REVIEWED,
-    "hide": (*REVIEWED, "memory"),
-    "show": (*REVIEWED, "memory"),
-    "environment": (*REVIEWED, "local"),
-    "pass_environment": (*REVIEWED, "local"),
-    "image": ("container",),
+    "hide": (*REVIEWED, backends.MEMORY),
+    "show": (*REVIEWED, backends.MEMORY),
+    "environment": (*REVIEWED, backends.LOCAL),
+    "pass_environment": (*REVIEWED, backends.LOCAL),
+    "image": (backends.CONTAINER,),
     "name": REVIEWED,
     "title": REVIEWED,
     "continue_in": REVIEWED,
@@ -65,7 +64,7 @@ class LaunchRequest:
     network: Network | Word | None = None
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     pass_environment: tuple[str, ...] = ()
     name: str | None = None
     timeout: float | None = None
@@ -82,24 +81,23 @@ class LaunchRequest:
         backend = self.backend
         if backend is None:
             return
-        if backend in ALIASES:
-            backend = ALIASES[backend]
-            object.__setattr__(self, "backend", backend)  # it is frozen for everybody else
-        if backend not in (*REVIEWED, "local", "memory"):
+        backend = backends.real_name(backend)
+        object.__setattr__(self, "backend", backend)  # it is frozen for everybody else
+        if backend not in backends.NAMES:
             return  # what another package's can keep to, it says itself
-        for option, backends in _KEPT_TO_BY.items():
-            if getattr(self, option) and backend not in backends:
+        for option, able in _KEPT_TO_BY.items():
+            if getattr(self, option) and backend not in able:
                 raise ConfigError(
                     f"the backend {backend} cannot keep to {option}",
                     kind=Kind.UNSUPPORTED,
-                    remedy=f"leave it out, or use {' or '.join(backends)}",
+                    remedy=f"leave it out, or use {' or '.join(able)}",
                     field=option,
                 )
 
     @property
     def isolates(self) -> bool:
         """Whether anything is between what runs and the machine, as far as podbot knows."""
-        return self.backend != "local"
+        return self.backend != backends.LOCAL
 
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""

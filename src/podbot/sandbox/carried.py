@@ -8,10 +8,13 @@ comes from it. A pipe's worth is under way in each direction, so a slow reader s
 from __future__ import annotations
 
 import os
+import select
+import signal
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 from podbot.errors import Kind, SandboxError
@@ -23,7 +26,9 @@ from podbot.sandbox.sandbox import Sandbox
 
 CHUNK = 64 * 1024
 LOOK_SECONDS = 0.1
-"""How often to look whether streams that outlive their command are silent."""
+"""How often to look whether streams that outlive their command are silent, or readers deaf."""
+TELLING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
+"""Whoever sends one of these does not wait for a reader that is not reading."""
 
 Output = Literal["stdout", "stderr"]
 
@@ -37,12 +42,16 @@ class Carried:
     def __init__(self, ends: FarEnds):
         self._ends: dict[str, int] = {}
         self.terminal: int | None = None
+        self.hurry = threading.Event()
+        """Set once the command is over, and a reader that is not reading is not waited for."""
         for name, fd in ends.given().items():
             self._ends[name] = os.dup(fd)
         if ends.terminal is not None:
             near, far = socket.socketpair()
             self.terminal = near.detach()
             self._ends["terminal"] = far.detach()
+        for name, fd in self._ends.items():
+            os.set_blocking(fd, name == "stdin")
 
     def put(self, name: str, data: bytes) -> bool:
         """Hand on what the command wrote; waits for its reader. False if there is none any more."""
@@ -50,11 +59,16 @@ class Carried:
         if fd is None:
             return False
         rest = memoryview(data)
-        try:
-            while rest:
+        room = select.poll()
+        room.register(fd, select.POLLOUT)
+        while rest:
+            try:
                 rest = rest[os.write(fd, rest) :]
-        except OSError:  # EPIPE, or ECONNRESET of a terminal with keys that nobody took
-            return False
+            except BlockingIOError:
+                if not room.poll(LOOK_SECONDS * 1000) and self.hurry.is_set():
+                    return False
+            except OSError:  # EPIPE, or ECONNRESET of a terminal with keys that nobody took
+                return False
         return True
 
     def feed(
@@ -97,10 +111,13 @@ class Carried:
 
 
 def _read(fd: int) -> bytes:
-    try:
-        return os.read(fd, CHUNK)
-    except OSError:
-        return b""  # a terminal that hung up with output nobody read
+    while True:
+        try:
+            return os.read(fd, CHUNK)
+        except BlockingIOError:
+            select.select([fd], [], [])
+        except OSError:
+            return b""  # a terminal that hung up with output nobody read
 
 
 def _thread(work: Callable[[], object]) -> threading.Thread:
@@ -116,10 +133,11 @@ class Framed:
         self._sandbox, self._number, self._carried = sandbox, number, carried
         self._on_terminal = on_terminal
         self._over = threading.Event()
+        self._told_to_end = False
         self.terminal = carried.terminal
         self._input = carried.feed(self._send, self._no_more)
         names: tuple[Output, ...] = ("stdout",) if on_terminal else ("stdout", "stderr")
-        self._outputs = [_thread(lambda name=name: self._carry(name)) for name in names]  # type: ignore[misc]
+        self._outputs = [_thread(partial(self._carry, name)) for name in names]
 
     def _send(self, data: bytes) -> None:
         self._sandbox._run(ops.feed(self._number, data, close=False))
@@ -156,6 +174,8 @@ class Framed:
             return self._sandbox._run(ops.ending(self._number))
         finally:
             self._over.set()
+            if self._told_to_end:
+                self._carried.hurry.set()
             for thread in self._outputs:
                 while thread.is_alive():
                     thread.join(LOOK_SECONDS)
@@ -170,10 +190,12 @@ class Framed:
 
     def signal(self, number: int) -> None:
         """Send a signal to its process group; it may have ended."""
+        self._told_to_end = self._told_to_end or number in TELLING_TO_END
         self._tell(ops.send_signal(self._number, number, group=True))
 
     def kill(self) -> None:
         """Kill it with everything it started, wherever that went."""
+        self._told_to_end = True
         self._tell(ops.forget(self._number))
 
     def resize(self, rows: int, columns: int) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, SandboxError
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, frozen_dict
 from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
@@ -163,7 +162,9 @@ class Policy:
     - ``network``: `Network.none` (loopback only) or `Network.host` (the host's network as it is);
       the plain words ``"none"`` and ``"host"`` mean the same.
     - ``hidden``: paths that do not exist inside, whether or not they exist on the host yet.
-    - ``readable``: exceptions to ``hidden``, for a login the work really needs.
+    - ``hide_by_rule``: besides that list, what looks like a key or token in the home is hidden,
+      and for root what only root may read.
+    - ``readable``: exceptions to both, for a login the work really needs.
     - ``writable``: folders whose **real** content the sandbox may change, without review. Empty
       by default; named in the guarantees when used.
     - ``environment``: variables set inside; ``pass_environment``: host variables copied when
@@ -175,9 +176,10 @@ class Policy:
     hidden: tuple[str, ...] = DEFAULT_HIDDEN
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     pass_environment: tuple[str, ...] = DEFAULT_ENVIRONMENT
     python: str | None = None
+    hide_by_rule: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network(self.network))
@@ -207,6 +209,10 @@ class Policy:
     def hidden_paths(self, home: Path) -> tuple[str, ...]:
         """The absolute paths to hide, less those made readable again."""
         return _hidden_paths(self.hidden, self.readable, str(home))
+
+    def readable_paths(self, home: Path) -> tuple[str, ...]:
+        """The absolute paths that are readable though they would be hidden."""
+        return tuple(_absolute(path, str(home)) for path in self.readable)
 
     def environment_inside(self, home: Path) -> dict[str, str]:
         """The whole environment a command starts with."""

@@ -16,6 +16,7 @@ from typing import cast
 from podbot.errors import ConfigError, Kind, LaunchError
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.layers import Layer, check_title
 from podbot.sandbox.limits import Limits
@@ -27,7 +28,8 @@ from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.sandbox import Backing, SandboxSection, Workplace
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection
 from podbot.tools.shell import ShellParams, ShellResult
 from podbot.visible import visible
 
@@ -94,43 +96,38 @@ class OverlayWorkspace:
     last_used_at: datetime
 
 
-class OverlaySandboxSection(WorkspaceSection):
+class OverlaySandboxSection(SandboxSection):
     """All nine tools on a copy-on-write view of a folder; `layer` is where the changes are."""
 
     config: OverlaySandboxConfig
 
     def __init__(self, *, session: Session, config: OverlaySandboxConfig | None = None):
-        chosen = settled(config, OverlaySandboxConfig)
-        expect(chosen.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
-        expect(chosen.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
-        check_title(chosen.title)
-        paths = _targets(chosen)
-        if not isinstance(chosen.target, str | os.PathLike):
-            chosen = replace(chosen, target=paths)  # an iterator would have nothing for a clone
-        # Found now: the current folder may be another one when the sandbox is opened.
-        targets = tuple(str(existing_folder(target)) for target in paths)
-        kind = SectionKind(
-            key="overlay.sandbox",
-            title="Sandboxed Workspace",
-            text=_TEXT.format(target=visible(targets[0]), network=chosen.policy.network.described),
-            component="tools.overlay",
-            workspace=OverlayWorkspace,
-        )
-        super().__init__(
-            session=session,
-            config=chosen,
-            kind=kind,
-            home=lambda given: self._settled(_OverlayHome(given, chosen, targets)),
-        )
+        super().__init__(session=session, backend=backends.OVERLAY, config=config)
 
-    @property
-    def layer(self) -> Layer | None:
-        """Where the changes are, once a call has opened the sandbox; stays after `close`."""
-        return self._home.layer
+    clone = WorkspaceSection.clone  # the backend is given already
 
-    def _settled(self, home: _OverlayHome) -> _OverlayHome:
-        self._home = home
-        return home
+
+def _workplace(session: Session, config: OverlaySandboxConfig) -> Workplace:
+    expect(config.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
+    expect(config.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
+    check_title(config.title)
+    paths = _targets(config)
+    if not isinstance(config.target, str | os.PathLike):
+        config = replace(config, target=paths)  # an iterator would have nothing for a clone
+    # Found now: the current folder may be another one when the sandbox is opened.
+    targets = tuple(str(existing_folder(target)) for target in paths)
+    text = _TEXT.format(target=visible(targets[0]), network=config.policy.network.described)
+    kind = SectionKind(
+        key="overlay.sandbox",
+        title="Sandboxed Workspace",
+        text=text,
+        component="tools.overlay",
+        workspace=OverlayWorkspace,
+    )
+    return Workplace(config, kind, lambda given: _OverlayHome(given, config, targets))
+
+
+BACKING = Backing(OverlaySandboxConfig, _workplace)
 
 
 def _targets(config: OverlaySandboxConfig) -> tuple[HostPath, ...]:

@@ -27,6 +27,7 @@ from podbot.sandbox import bookkeeping, over_stream
 from podbot.sandbox.container import (
     _engines,
     _identity,
+    _idmapped,
     _kit,
     _making,
     _overlays,
@@ -185,6 +186,16 @@ class ContainerSession:
 
     def _reach(self, prepared: Prepared) -> Line:
         """A guest that answers, past the engine if that can be."""
+        view = prepared.workspace.contents.view
+        if view is None:
+            return self._reached(prepared)
+        try:
+            with view.mounted():
+                return self._reached(prepared)
+        except _idmapped.Unmappable as unmappable:
+            raise _overlays.refused(prepared.engine, str(unmappable)) from None
+
+    def _reached(self, prepared: Prepared) -> Line:
         why = _engines.why_stream(prepared.engine, self.settings.runtime)
         if why is None:
             try:
@@ -221,6 +232,9 @@ class ContainerSession:
         return Line(running, line)
 
     def _by_stream(self, prepared: Prepared, why: str) -> Line:
+        if prepared.workspace.contents.view is not None:
+            # What is mounted in there could not be looked at.
+            raise _overlays.refused(prepared.engine, f"it cannot be looked into: {why}")
         running = self._created(prepared, stream=True)
         try:
             hijacked = running.engine.containers.attach(running.id)
@@ -328,7 +342,8 @@ class ContainerSession:
                     remedy="upload() what it needs",
                 )
             target = targets.checked(given, self.settings.policy)
-            prepared.workspace.fill(target, prepared.identity, self.settings)
+            settings = self.settings
+            prepared.workspace.fill(target, prepared.identity, settings.limits, settings.title)
             self._prepared = replace(prepared, target=target)
             if self._watcher is not None and self.running is not None:
                 self._watcher.stop()

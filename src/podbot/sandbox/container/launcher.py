@@ -1,4 +1,4 @@
-"""The container backend's launcher: what `find("container")` gives."""
+"""The container backend's launcher: what `backends.find` gives."""
 
 from __future__ import annotations
 

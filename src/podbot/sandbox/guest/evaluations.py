@@ -295,7 +295,7 @@ class _Origin:
             (self._state, self.program, self.env) == (other._state, other.program, other.env)
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # compared, and never looked up
 
     def settings(self, workdir: str) -> list[str]:
         """Where the program looks up which interpreter it stands for, if it is a shim."""

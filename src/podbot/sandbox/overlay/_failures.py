@@ -50,8 +50,11 @@ _JOB_VARIABLE = "PODBOT_JOB"
 """What every command in a sandbox carries (the guest's `families`)."""
 
 
-def await_ready(line: socket.socket) -> None:
-    """Wait until the sandbox stands, or raise what its set-up says went wrong."""
+def await_ready(line: socket.socket) -> tuple[str, ...]:
+    """Wait until the sandbox stands, or raise what its set-up says went wrong.
+
+    Gives the folders that were veiled; nothing has run inside that could have said it otherwise.
+    """
     line.settimeout(READY_SECONDS)
     try:
         head_size, _ = wire.HEADER.unpack(_exactly(line, wire.HEADER.size))
@@ -74,6 +77,7 @@ def await_ready(line: socket.socket) -> None:
     if problem is not None:
         failure = launch_failure(problem)
         raise LaunchError(failure.message, kind=failure.kind, remedy=failure.remedy)
+    return tuple(head.get("veiled", ()))
 
 
 def _exactly(line: socket.socket, size: int) -> bytes:

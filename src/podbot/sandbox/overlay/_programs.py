@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 
 from podbot.sandbox import interpreter
 from podbot.sandbox.layers.mounts import is_below
@@ -17,18 +18,40 @@ from podbot.sandbox.overlay.shared import PRIVATE
 MOST_LINKS = 40
 
 
+def folders(python: str | None, path: str) -> tuple[str, ...]:
+    """Where the programs are, and those of PATH, without links."""
+    return _folders(_locations(python, sys.executable, sys.prefix, sys.base_prefix), path)
+
+
+@lru_cache(maxsize=8)
+def _folders(locations: tuple[str, ...], path: str) -> tuple[str, ...]:
+    named = (*locations, *path.split(":"))
+    return tuple(dict.fromkeys(os.path.realpath(name) for name in named if os.path.isabs(name)))
+
+
+@lru_cache(maxsize=8)
+def _locations(python: str | None, own: str, *prefixes: str) -> tuple[str, ...]:
+    """Where the programs are, by the names they go by; they stay there as long as we run."""
+    named = [*prefixes, *filter(None, [interpreter.ripgrep()])]
+    for program in (own, python):
+        if program and os.path.isabs(program):
+            named += [os.path.dirname(os.path.dirname(step)) for step in _steps(program)]
+    return tuple(dict.fromkeys(named))
+
+
 def needed(python: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """What to show where below the private folders, by place, and folders that must exist there.
 
     The latter are those that a name leaves again by ``..``; they may be empty.
     """
-    named = [sys.prefix, sys.base_prefix, *filter(None, [interpreter.ripgrep()])]
-    for program in (sys.executable, python):
-        if program and os.path.isabs(program):
-            named += [os.path.dirname(os.path.dirname(step)) for step in _steps(program)]
+    return _needed(_locations(python, sys.executable, sys.prefix, sys.base_prefix))
+
+
+@lru_cache(maxsize=8)
+def _needed(locations: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
     shown: dict[str, str] = {}
     passed: set[str] = set()
-    for name in dict.fromkeys(named):
+    for name in locations:
         real = os.path.realpath(name)
         plain = os.path.normpath(name)
         for place in {real, plain} if os.path.realpath(plain) == real else {real}:

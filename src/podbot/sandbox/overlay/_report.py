@@ -64,6 +64,18 @@ def guarantees(
     return tuple(found)
 
 
+def veiled(wanted: list[str], done: tuple[str, ...]) -> tuple[Guarantee, ...]:
+    """Whether what only root may read is closed to root inside; others need no help for that."""
+    lacking = [folder for folder in wanted if folder not in done and os.path.isdir(folder)]
+    if not wanted:
+        return ()
+    if lacking:
+        by = f"this host cannot veil {', '.join(lacking)}: what no list names is readable there"
+        return (Guarantee("secrets_of_root", False, by),)
+    by = f"id-mapped mounts: in {', '.join(done)} only what everybody may read is there"
+    return (Guarantee("secrets_of_root", True, by),)
+
+
 def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
     found = []
     for name, value in (("cpu", limits.cpu), ("memory", limits.memory), ("pids", limits.pids)):

@@ -13,7 +13,7 @@ from podbot.sandbox import bookkeeping, layers
 from podbot.sandbox.folders import Target, existing_folder
 from podbot.sandbox.layers import mounts
 from podbot.sandbox.layers.mounts import is_below
-from podbot.sandbox.overlay import _hiding
+from podbot.sandbox.overlay import _hiding, _programs, _veils
 from podbot.sandbox.overlay.shared import PRIVATE, UNREACHABLE
 from podbot.sandbox.policy import Policy
 
@@ -89,6 +89,21 @@ class View:
         """Whether a path lies below an overlay or a private folder."""
         places = (*PRIVATE, "/dev", *self.targets, *((self.home_layer,) if self.home_layer else ()))
         return any(is_below(path, place) for place in (*places, *self.hiding.parents))
+
+    def veiling(self, policy: Policy, bound: list[str], path: str) -> _veils.Veiling:
+        """What is veiled around this view, and what is shown all the same.
+
+        ``bound`` are other places with something of the host's; ``path`` is PATH inside.
+        """
+        if not policy.hide_by_rule or os.getuid() != 0:
+            return _veils.NOTHING
+        mounted = [*self.targets, *filter(None, [self.home_layer]), *bound]
+        named = list(policy.readable_paths(Path(self.home or "/nonexistent")))
+        if self.home is not None and self.home not in mounted:
+            (mounted if self.home in _veils.FOLDERS else named).append(self.home)
+        overlaid = (*PRIVATE, *self.targets, *filter(None, [self.home_layer]))
+        named = [p for p in named if not any(p == o or is_below(p, o) for o in overlaid)]
+        return _veils.arrange(mounted, named, _programs.folders(policy.python, path))
 
     def overlay(self, at: str, upper: str, work: str, between: str | None = None) -> Overlay:
         """The overlay over one folder, with what hides beneath it in between, and above that the

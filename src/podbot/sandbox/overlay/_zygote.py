@@ -28,7 +28,7 @@ from podbot.sandbox.guest.loop import usual_signals
 from podbot.sandbox.guest.requests import Guest
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.guest.wire import HEADER
-from podbot.sandbox.overlay import _setup
+from podbot.sandbox.overlay import _setup, _veils
 from podbot.sandbox.overlay.shared import PRIVATE
 
 # Not from typing: it would cost every start several milliseconds.
@@ -137,6 +137,7 @@ class Zygote:
         self._discarded: dict[int, str] = {}  # number → the layer to remove once it is dead
         self._spare: Child | None = None
         self._private = {path: mode for path, mode in PRIVATE.items() if os.path.isdir(path)}
+        self._weaver = _veils.Weaver()
         self._owner_fd = os.pidfd_open(owner)
         self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -235,7 +236,10 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
-        terms = _setup.Terms(os.getuid(), os.getgid(), layer_root, self._private, alone, rehearse)
+        veils = self._weaver.weave()
+        terms = _setup.Terms(
+            os.getuid(), os.getgid(), layer_root, self._private, veils, alone, rehearse
+        )
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
             | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)
@@ -245,10 +249,14 @@ class Zygote:
         except OSError:
             ours.close()
             theirs.close()
+            for mount in veils.values():
+                os.close(mount)
             raise
         if pid == 0:
             _become_guest(theirs, terms, self._files)
         theirs.close()
+        for mount in veils.values():
+            os.close(mount)
         try:
             mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -344,7 +352,11 @@ def _become_guest(orders: socket.socket, ground_for: _setup.Terms, files: tuple[
         # The line to the zygote is 3 until the guest's own line takes its place.
         os.dup2(orders.fileno(), GUEST_FD, inheritable=False)
         orders.detach()
-        os.closerange(GUEST_FD + 1, 1 << 20)
+        last = GUEST_FD
+        for mount in sorted(ground_for.veils.values()):
+            os.closerange(last + 1, mount)
+            last = mount
+        os.closerange(last + 1, 1 << 20)
         inside = Guest()
         ground: _setup.HalfwayChild | _setup.SetupError
         try:
@@ -375,7 +387,7 @@ def _serve(inside: Guest, ground: _setup.HalfwayChild | _setup.SetupError, plan:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
         return
     inside.configure(plan["config"])
-    _say(GUEST_FD, {"id": 0, "ready": True})
+    _say(GUEST_FD, {"id": 0, "ready": True, "veiled": ground.veiled(plan)})
     inside.serve(GUEST_FD, GUEST_FD)
 
 

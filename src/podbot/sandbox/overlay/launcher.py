@@ -199,7 +199,8 @@ class OverlayLauncher(Launcher):
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             notes = (*view.healed, *notes)
-            _failures.await_ready(ours)
+            veiled = _failures.await_ready(ours)
+            guarantees += _report.veiled(plan["veils"], veiled)
         except BaseException:
             ours.close()
             theirs.close()
@@ -237,7 +238,7 @@ class OverlayLauncher(Launcher):
         for index, target in enumerate(view.targets):
             upper = str(layer.upper(index))
             if layer.method == "copy":
-                binds.append({"source": upper, "at": target, "writable": True})
+                binds.append(_shown(target, upper, writable=True))
             else:
                 work = str(layer.path / f"{index}.work")
                 between = None if below is None else str(below.layer.upper(index))
@@ -250,7 +251,7 @@ class OverlayLauncher(Launcher):
                 {"at": parent, "lower": [template, parent], "upper": None, "work": None}
             )
         for path in view.writable:
-            binds.append({"source": path, "at": path, "writable": True})
+            binds.append(_shown(path, writable=True))
         covers = dict(view.hiding.covers)
         for path in mounts.sockets():
             # Sockets are not reachable through an overlay, nor below a private folder.
@@ -259,17 +260,23 @@ class OverlayLauncher(Launcher):
         if not view.is_covered(str(layer.path.parent)):
             covers[str(layer.path.parent)] = _hiding.empty_folder()
         for path, cover in covers.items():
-            binds.append({"source": cover, "at": path, "writable": False})
+            binds.append(_shown(path, cover, covers=True))
         shown, passed = _programs.needed(self.policy.python)
-        shown |= dict.fromkeys(passed, _hiding.empty_folder())
+        if passed:
+            shown = shown | dict.fromkeys(passed, _hiding.empty_folder())
         for at, source in shown.items():
             if not any(at == target or is_below(at, target) for target in view.targets):
-                binds.append({"source": source, "at": at, "writable": False})
+                binds.append(_shown(at, source))
         for target in view.targets:
             place = _git_data.outside(target, view.targets)
             repository = _git_data.repository(place, target) if place else None
             if repository is not None:
-                binds.append({"source": repository, "at": repository, "writable": False})
+                binds.append(_shown(repository))
+        environment = self.policy.environment_inside(Path(view.home_inside))
+        veiling = view.veiling(
+            self.policy, [bind["at"] for bind in binds if not bind["covers"]], environment["PATH"]
+        )
+        binds += [_shown(path) for path in veiling.shown]
         private = [path for path in PRIVATE if os.path.isdir(path)]
         writable = [*private, "/dev", *view.targets]
         writable += [view.home_layer] if view.home_layer else []
@@ -278,18 +285,25 @@ class OverlayLauncher(Launcher):
         return {
             "overlays": overlays,
             "binds": binds,
+            "veils": list(veiling.folders),
+            "openings": list(veiling.openings),
             "writable": list(dict.fromkeys(writable)),
             "rlimits": _report.rlimits(self.limits, group),
             "pid_max": pids if pids and _report.pids_by(pids) == "pid_max" else None,
             "config": {
                 "workdir": view.targets[0],
                 "root": view.targets[0] if self.confined else "/",
-                "env": self.policy.environment_inside(Path(view.home_inside)),
+                "env": environment,
                 "python": self.policy.python,
                 "rg": interpreter.ripgrep(),
                 "private": private,
             },
         }
+
+
+def _shown(at: str, source: str = "", *, writable: bool = False, covers: bool = False) -> Bind:
+    """Something of the host's at a place; by default what is there."""
+    return {"source": source or at, "at": at, "writable": writable, "covers": covers}
 
 
 _CONTINUES_A_COPY = "it continues in a layer that is a copy"
