@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from podbot.changes import records
+from podbot.runs import records
 from podbot.sandbox import OverlaySandbox, Policy, layers
 
 PODBOT = [sys.executable, "-m", "podbot"]

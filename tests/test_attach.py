@@ -208,7 +208,7 @@ def test_a_closed_window_hangs_up_on_the_command(target: Path) -> None:
         screen.see("ready")
         screen.unplug()
         screen.process.wait(60)
-    from podbot.changes import records
+    from podbot.runs import records
 
     entry = records.find("window")
     assert entry.layer is not None
@@ -523,6 +523,22 @@ def test_no_descriptor_of_the_caller_gets_inside(target: Path) -> None:
         out, err = process.communicate(b"go\n", timeout=60)
     found = set(re.findall(r"pipe:\[\d+\]", out.decode()))
     assert found and not found & names, (found, names, err)
+
+
+def test_a_command_of_run_has_three_descriptors_and_no_more(target: Path) -> None:
+    script = (
+        "import os; print([fd for fd in range(1 << 16) if os.path.exists(f'/proc/self/fd/{fd}')])"
+    )
+    result = subprocess.run(
+        [*RUN, "python3", "-I", "-S", "-c", script],
+        cwd=target,
+        stdin=subprocess.PIPE,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stdout == "[0, 1, 2]\n"
 
 
 def test_what_a_command_leaves_in_the_background_is_not_waited_for(target: Path) -> None:

@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, Terminal, broken_off, ran, short, workplace
 
-from podbot.changes import capture, records
+from podbot.changes import capture
 from podbot.changes.applying import journal
 from podbot.changes.model import ChangeKind, ChangeSet
 from podbot.cli import main
 from podbot.cli.changes import VERBS
 from podbot.errors import ChangesError
+from podbot.runs import records
 from podbot.sandbox import OverlaySandbox, layers
 
 EDITS = """
@@ -598,9 +599,7 @@ def test_an_archive_alone_does_not_say_which_folder_it_is_for(
     assert data(capsys, "load", str(file), "--as-saved")["targets"] == [str(project)]
 
 
-@pytest.mark.parametrize(
-    "step", ["podbot.changes.records.write", "podbot.cli.overview.overview_of"]
-)
+@pytest.mark.parametrize("step", ["podbot.runs.records.write", "podbot.review.summary.summary"])
 @pytest.mark.parametrize("problem", [UnicodeError("odd"), ChangesError("no"), KeyboardInterrupt()])
 def test_a_load_that_fails_after_unpacking_leaves_nothing(
     project: Path,
@@ -668,7 +667,26 @@ def test_what_is_no_tarball_is_refused(project: Path, tmp_path: Path, capsys: Ca
 
     assert failure(capsys, "load", str(tmp_path / "bad.tar"))[0] == "bad_archive"
     assert failure(capsys, "load", str(tmp_path / "none.tar"))[0] == "not_found"
+    assert failure(capsys, "load", str(tmp_path))[0] == "io"
     assert layers.found() == []
+
+
+def test_a_fifo_nobody_writes_into_is_refused_and_a_pipe_is_read(
+    project: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    fifo, saved = tmp_path / "fifo", tmp_path / "saved.tar"
+    os.mkfifo(fifo)
+    id = ran(project, EDITS)
+    text(capsys, "save", id, str(saved))
+
+    kind, message = failure(capsys, "load", str(fifo))
+    with subprocess.Popen(["cat", saved], stdout=subprocess.PIPE) as cat:
+        assert cat.stdout
+        name = f"/dev/fd/{cat.stdout.fileno()}"
+        loaded = data(capsys, "load", name, "--target", str(project))
+
+    assert (kind, "FIFO" in message) == ("io", True)
+    assert loaded["targets"] == [str(project)]
 
 
 # Odd runs
@@ -975,7 +993,7 @@ def test_looking_does_not_load_what_decides() -> None:
     with workplace():
         out = subprocess.check_output([sys.executable, "-c", script], text=True)
     loaded = set(out.splitlines()[-1].split())
-    assert "podbot.changes.records" in loaded
+    assert "podbot.runs.records" in loaded
     assert not loaded & {
         "podbot.changes.applying.apply",
         "podbot.changes.risk.judging",

@@ -156,7 +156,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(_: object) -> None:
+    def connect(*_: object) -> None:
         raise ContainerError("none here", kind=Kind.NO_ENGINE)
 
     monkeypatch.setattr(containers, "connect", connect)
@@ -197,6 +197,7 @@ def test_only_the_first_of_what_is_kept_has_its_command_shown() -> None:
     shown = gc.table(lines, dry_run=False).splitlines()
 
     assert shown[-1] == (
-        "next: podbot changes show one; then `podbot changes apply one` or `discard one`"
+        "next: podbot changes show one; "
+        "then `podbot changes apply one` or `podbot changes discard one`"
     )
     assert os.linesep.join(shown).count("next:") == 1

@@ -60,6 +60,16 @@ def test_the_readme_shows_what_it_says(workplace: Path, capsys: pytest.CaptureFi
 
     assert (workplace / "project" / "README.md").read_text() == "the old one\n"
     out = capsys.readouterr().out
+    assert "42\n" in out and "modified README.md\ndiff --git" in out
+
+
+def test_the_page_about_the_library_shows_what_it_says(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_code_of(ROOT / "docs" / "library.md")
+
+    assert (workplace / "project" / "README.md").read_text() == "the old one\n"
+    out = capsys.readouterr().out
     assert "modified README.md\ndiff --git" in out
     assert "added notes.txt\n" in out
     assert not (workplace / "project" / "notes.txt").exists()  # applied, and undone
@@ -150,8 +160,13 @@ def test_architecture_lists_every_request() -> None:
     assert sorted(block.split()) == sorted(Guest._OPERATIONS)
 
 
-def test_the_readme_has_every_limit_with_its_default() -> None:
-    section = (ROOT / "README.md").read_text().split("## Limits and defaults")[1].split("\n## ")[0]
+def test_the_page_of_limits_has_every_limit_with_its_default() -> None:
+    section = (
+        (ROOT / "docs" / "limits.md")
+        .read_text()
+        .split("## Limits and defaults")[1]
+        .split("\n## ")[0]
+    )
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE))
     defaults = {field.name: field.default for field in fields(Limits)}
 

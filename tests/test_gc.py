@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from podbot.changes import records
 from podbot.cli import gc, main
 from podbot.engine.finding import candidates
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
+from podbot.runs import records
 from podbot.sandbox import OverlaySandbox, layers
 from podbot.sandbox.overlay import cgroups
 

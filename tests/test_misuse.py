@@ -405,10 +405,10 @@ def test_a_fault_of_a_backend_is_not_taken_for_a_wrong_option(
             raise TypeError("a fault of its own")
 
     for factory in (Plain, Open):
-        monkeypatch.setattr("podbot.sandbox.options.find", lambda name, f=factory: f)
+        monkeypatch.setattr("podbot.sandbox.backends.find", lambda name, f=factory: f)
         with pytest.raises(TypeError, match="a fault of its own"):
             podbot.sandbox.open("theirs", **({} if factory is Plain else {"any": 1}))
-    monkeypatch.setattr("podbot.sandbox.options.find", lambda name: Plain)
+    monkeypatch.setattr("podbot.sandbox.backends.find", lambda name: Plain)
     with pytest.raises(SandboxError, match="has no option 'sizes'"):
         podbot.sandbox.open("theirs", sizes=2)
 

@@ -17,13 +17,13 @@ from screen import PODBOT, Screen, by_marker, signal_of, state, until
 
 from podbot import api
 from podbot.api import RunRequest, Streams
-from podbot.changes import records
-from podbot.changes.records import Entry
 from podbot.cli import main, run_options
 from podbot.cli import run as running
 from podbot.cli import shell as shelling
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, LaunchError
+from podbot.runs import records
+from podbot.runs.records import Entry
 from podbot.sandbox import layers
 
 QUIET = Streams(stdin=os.open(os.devnull, os.O_RDONLY), stdout=os.open(os.devnull, os.O_WRONLY))

@@ -15,8 +15,8 @@ import pytest
 from cli_runs import PODBOT, Terminal, ran, workplace
 
 from podbot import api, changes
-from podbot.changes import records
 from podbot.errors import Kind, LaunchError
+from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox
@@ -168,7 +168,7 @@ def test_a_start_that_fails_lets_go_of_the_run(
 
     assert not layer.live
     assert bits(layer) == before
-    assert [each.name for each in layers._entries()] == [layer.id]
+    assert [each.name for each in layers.entries()] == [layer.id]
 
 
 def test_a_kill_leaves_the_run_and_nothing_that_looks_like_one(project: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_kill_leaves_the_run_and_nothing_that_looks_like_one(project: Path) ->
     assert [each.id for each in records.entries()] == [id]
     known = [(change.kind, change.path) for change in changes.read(layer_of(id))]
     looked_at = bits(layer_of(id))  # a look opens what was closed, and remembers that it was
-    while len(layers._entries()) > 1:  # until the zygote has let go of it
+    while len(layers.entries()) > 1:  # until the zygote has let go of it
         assert podbot(project, "gc").returncode == 0
     assert bits(layer_of(id)) == looked_at
     assert [(change.kind, change.path) for change in changes.read(layer_of(id))] == known

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, Terminal, ran, short, workplace
 
-from podbot.changes import records
 from podbot.cli import main, wording
+from podbot.runs import records
 from podbot.sandbox import OverlaySandbox, layers
 
 Captured = pytest.CaptureFixture[str]

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, ran, workplace
 
-from podbot.changes import records
-from podbot.cli import new_file
-from podbot.cli.new_file import new_file as whole_file
+from podbot.review import _named_files as files
+from podbot.review._named_files import new_file as whole_file
+from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import baseline, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox
@@ -131,9 +131,9 @@ def test_where_every_file_has_a_name_a_dead_writers_goes_with_the_next(tmp_path:
     killed_when(writes)
     [left] = tmp_path.iterdir()
     assert left.name != "file"
-    long_ago = time.time() - 2 * new_file._SURELY_LOCKED
+    long_ago = time.time() - 2 * files._SURELY_LOCKED
     os.utime(left, (long_ago, long_ago))
-    other = tmp_path / f"{new_file._DRAFT}{'0' * 32}"
+    other = tmp_path / f"{files._DRAFT}{'0' * 32}"
     other.write_bytes(b"of one who still writes")
     os.utime(other, (long_ago, long_ago))
     with open(other, "rb") as held:
@@ -168,16 +168,16 @@ def archive(project: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_a_load_that_is_killed_half_way_leaves_no_run(
-    project: Path, archive: Path, tmp_path: Path
-) -> None:
+def test_a_load_that_is_killed_half_way_leaves_no_run(project: Path, archive: Path) -> None:
     os.chmod(project, 0o755)
-    pipe, data = tmp_path / "pipe.tar", archive.read_bytes()
-    os.mkfifo(pipe)
-    load = subprocess.Popen([*PODBOT, "changes", "load", str(pipe), "--target", str(project)])
-    with open(pipe, "wb", buffering=0) as out:
+    data = archive.read_bytes()
+    words = ("changes", "load", "/dev/stdin", "--target", str(project))
+    with subprocess.Popen([*PODBOT, *words], stdin=subprocess.PIPE, bufsize=0) as load:
+        assert load.stdin
         # More than a pipe holds: when all but its rest is taken, some has been unpacked.
-        out.write(data[: len(data) * 2 // 3])
+        rest = memoryview(data)[: len(data) * 2 // 3]
+        while rest:
+            rest = rest[load.stdin.write(rest) :]
         load.kill()
         assert load.wait() == -signal.SIGKILL
 

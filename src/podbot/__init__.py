@@ -13,6 +13,7 @@ __all__ = [
     "AsyncSandbox",
     "ExecResult",
     "Limits",
+    "Network",
     "Policy",
     "Sandbox",
     "__version__",
@@ -21,11 +22,11 @@ __all__ = [
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from podbot.sandbox import AsyncSandbox, ExecResult, Limits, Policy, Sandbox
+    from podbot.sandbox import AsyncSandbox, ExecResult, Limits, Network, Policy, Sandbox
 
 # Where public names live. A new one goes here, above, and into __all__.
 _HOMES = {
-    "podbot.sandbox": "AsyncSandbox ExecResult Limits Policy Sandbox",
+    "podbot.sandbox": "AsyncSandbox ExecResult Limits Network Policy Sandbox",
 }
 
 # Hidden from type checkers, or every misspelt name would be an object to them.

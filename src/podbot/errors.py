@@ -138,8 +138,8 @@ class PodbotError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword-only arguments do not pickle by themselves, and these travel
-        # through multiprocessing and pytest-xdist.
-        return (_rebuild, (type(self), self.message, self.kind.value, self.remedy))
+        # through multiprocessing and pytest-xdist: with all they hold, notes included.
+        return (type(self), (self.message,), vars(self))
 
 
 class SandboxError(PodbotError):
@@ -180,10 +180,6 @@ class ConfigError(PodbotError):
         super().__init__(message, kind=kind, remedy=remedy)
         self.field = field
 
-    def __reduce__(self) -> tuple[object, ...]:
-        rebuild, given = super().__reduce__()
-        return (rebuild, given, {"field": self.field})
-
 
 class ContainerError(PodbotError):
     """The container engine, or a container or image of its, could not do what was asked.
@@ -201,10 +197,6 @@ class ContainerError(PodbotError):
     ):
         super().__init__(message, kind=kind, remedy=remedy)
         self.subject = subject
-
-    def __reduce__(self) -> tuple[object, ...]:
-        rebuild, given = super().__reduce__()
-        return (rebuild, given, {"subject": self.subject})
 
 
 class SessionError(PodbotError):
@@ -248,7 +240,3 @@ class MissingDependencyError(PodbotError):
             remedy=f"install podbot with it: pip install 'podbot[{extra}]', or from a clone: "
             f"pip install 'PATH_OF_THE_CLONE[{extra}]'",
         )
-
-
-def _rebuild(cls: type[PodbotError], message: str, kind: str, remedy: str | None) -> PodbotError:
-    return cls(message, kind=Kind(kind), remedy=remedy)

@@ -178,15 +178,31 @@ def test_an_undo_in_a_folder_that_was_closed_since_is_refused_and_works_later(
     assert is_as_before(target)
 
 
+def test_a_folder_of_ours_that_nobody_may_write_into_is_told_before_anything_is_journaled(
+    target: Path, changes: ChangeSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = os.geteuid()
+    with monkeypatch.context() as patch:
+        Foreign(target, patch).close()  # as one that is immutable: its mode says that we may
+        patch.setattr(os, "geteuid", lambda: me)
+        with pytest.raises(ChangesError) as caught:
+            apply(changes)
+
+    assert caught.value.message == f"{target} is not yours to write"
+    assert journal.found() == [] and is_as_before(target)
+
+
 def test_a_folder_that_only_seemed_to_be_openable_is_named_by_its_path(
     target: Path, changes: ChangeSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     me = os.geteuid()
+    target.chmod(0o500)  # its owner could open it, who by its mode alone is us
     with monkeypatch.context() as patch:
         Foreign(target, patch).close()
         patch.setattr(os, "geteuid", lambda: me)
         with pytest.raises(ChangesError) as caught:
             apply(changes)
+    target.chmod(0o755)
 
     assert f"({target})" in caught.value.message and "/proc/" not in caught.value.message
     assert "nothing is changed" in caught.value.message

@@ -159,9 +159,9 @@ def test_a_missing_last_line_end_is_told_on_its_own_line() -> None:
 
 def test_only_what_differs_of_a_long_file_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    real = hunks.lines.edits
+    real = hunks._lines.edits
     monkeypatch.setattr(
-        hunks.lines, "edits", lambda old, new: seen.append(len(old)) or real(old, new)
+        hunks._lines, "edits", lambda old, new: seen.append(len(old)) or real(old, new)
     )
     old = b"".join(b"line %d\n" % number for number in range(5000))
     (hunk,) = modified(old, old.replace(b"line 2500\n", b"other\n")).hunks

@@ -13,8 +13,8 @@ import anyio
 import pytest
 from mcp_clients import DEADLINE, PODBOT, Bare, running, served, text_of, until
 
-from podbot.changes import records
 from podbot.changes.capture import capture
+from podbot.runs import records
 
 FILE_TOOLS = {"ls", "read_file", "write_file", "edit_file", "glob", "grep", "rm"}
 COMMAND_TOOLS = {"shell_execute", "evaluate_python"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,8 +18,7 @@ from podbot.sandbox.overlay.launcher import OverlaySandbox
 COLUMN = ("x86_64", "aarch64").index(MACHINE) if MACHINE in ("x86_64", "aarch64") else 0
 
 
-def test_a_command_starts_with_three_descriptors_and_no_more(shared: OverlaySandbox) -> None:
-    code = """
+DESCRIPTORS = """
 found = {}
 for fd in range(1 << 16):
     try:
@@ -28,12 +28,25 @@ for fd in range(1 << 16):
     found[fd] = os.readlink(f"/proc/self/fd/{fd}")
 tell(found)
 """
-    found = inside(shared, code)
+
+
+def test_a_command_starts_with_three_descriptors_and_no_more(shared: OverlaySandbox) -> None:
+    found = inside(shared, DESCRIPTORS)
 
     assert set(found) == {"0", "1", "2"}
     assert found["0"] == "/dev/null"
     assert found["1"].startswith("pipe:")
     assert found["2"].startswith("pipe:")
+
+
+def test_what_is_spawned_onto_passed_pipes_has_three_descriptors_and_no_more(
+    shared: OverlaySandbox,
+) -> None:
+    argv = [PYTHON, "-I", "-S", "-c", PRELUDE + DESCRIPTORS]
+    with shared.spawn(["sleep", "100"]), shared.spawn(argv) as process:
+        found = json.loads(process.stdout.read_all())
+
+    assert set(found) == {"0", "1", "2"}
 
 
 def test_a_command_at_a_terminal_has_three_descriptors_too(shared: OverlaySandbox) -> None:

@@ -148,4 +148,4 @@ def test_a_home_that_is_none_is_not_overlaid(
 
 def test_a_default_layer_folder_is_named_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(layers.ROOT_VARIABLE)
-    assert layers.told() == f"the layer folder {layers.place()}"
+    assert layers.described() == f"the layer folder {layers.place()}"

@@ -16,7 +16,7 @@ from podbot import system_calls
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, interpreter, layers, wire
 from podbot.sandbox.layers import copying, disk_watcher, mounts
-from podbot.sandbox.overlay import _git_data, _hiding, _report, _seccomp, cgroups, launcher, owner
+from podbot.sandbox.overlay import _failures, _git_data, _hiding, _report, _seccomp, cgroups, owner
 from podbot.sandbox.overlay.cgroups import NO_GROUP, Group
 
 
@@ -218,7 +218,7 @@ def test_a_readable_path_inside_a_hidden_folder_is_refused() -> None:
     ],
 )
 def test_what_the_host_could_not_do_is_named(number: int, kind: Kind) -> None:
-    found = launcher._host_failure(OSError(number, "no"))
+    found = _failures.of_the_host(OSError(number, "no"))
     assert found.kind is kind
     assert found.remedy
 
@@ -233,17 +233,17 @@ def test_a_child_that_says_nonsense_before_it_is_ready_is_an_error(first_word: b
         theirs.sendall(first_word)
         theirs.close()
         with pytest.raises(SandboxError) as caught:
-            launcher.await_ready(ours)
+            _failures.await_ready(ours)
     assert caught.value.kind in (Kind.LAUNCH_FAILED, Kind.PROTOCOL)
 
 
 def test_a_child_that_says_nothing_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launcher, "READY_SECONDS", 0.05)
+    monkeypatch.setattr(_failures, "READY_SECONDS", 0.05)
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(LaunchError) as caught:
-        launcher.await_ready(ours)
+        _failures.await_ready(ours)
     assert caught.value.kind is Kind.GUEST_UNRESPONSIVE
 
 

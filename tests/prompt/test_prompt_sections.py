@@ -315,4 +315,4 @@ def test_importing_the_package_loads_nothing_else() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
 
-    assert said.strip() == "['podbot.prompt']"
+    assert said.strip() == "['podbot.on_use', 'podbot.prompt']"

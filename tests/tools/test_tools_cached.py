@@ -40,7 +40,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect(_: object) -> None:
+    def connect(*_: object) -> None:
         raise ContainerError("none here", kind=Kind.NO_ENGINE)
 
     monkeypatch.setattr(commands, "connect", connect)

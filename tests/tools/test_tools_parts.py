@@ -12,7 +12,7 @@ from workplace import DEADLINE, running, unique_sleep, wait_for
 import podbot.tools
 from podbot.config import variables
 from podbot.errors import Kind, LaunchError, SandboxError, ToolValidationError
-from podbot.sandbox import ExecResult, LocalSandbox, MemorySandbox
+from podbot.sandbox import ExecResult, LocalSandbox, MemorySandbox, ops
 from podbot.tools import (
     EvalParams,
     GlobResult,
@@ -59,7 +59,8 @@ def test_the_table_names_each_variable_once_and_says_what_it_is() -> None:
 def test_every_public_name_is_there() -> None:
     for name in podbot.tools.__all__:
         assert getattr(podbot.tools, name) is not None
-    assert sorted(podbot.tools.__all__) == sorted(podbot.tools._LAZY)
+    homes = [name for names in podbot.tools._HOMES.values() for name in names.split()]
+    assert sorted(podbot.tools.__all__) == sorted(homes)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         podbot.tools.nothing  # type: ignore[attr-defined]  # noqa: B018 - the point
 
@@ -148,7 +149,7 @@ def test_half_a_character_is_no_code() -> None:
     ],
 )
 def test_a_value_comes_behind_its_mark(data: bytes, parts: tuple[str, str | None]) -> None:
-    assert evaluation._parted(data, "m") == parts
+    assert ops.parted(data, "m") == parts
 
 
 # Errors for models

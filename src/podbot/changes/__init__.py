@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from podbot.changes.applying.apply import apply as apply_changes
     from podbot.changes.applying.recovery import recover
     from podbot.changes.applying.undo import Undone
-    from podbot.changes.archive.saving import load, save
-    from podbot.changes.by_name import applications, discard_changes, undo_changes
+    from podbot.changes.archive.saving import save
     from podbot.changes.capture import read
     from podbot.changes.diffs.diff import FileDiff, for_people
     from podbot.changes.diffs.diff import diff as diff_of
@@ -40,10 +39,12 @@ if TYPE_CHECKING:
     from podbot.changes.drift import Conflict, ConflictKind, conflicts
     from podbot.changes.merging import decided as decide_overlaps
     from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, Merge, State
-    from podbot.changes.records import Entry, Record, entries, find
     from podbot.changes.risk.judging import Flag, flags
     from podbot.changes.risk.rules import Level
     from podbot.changes.select import select as select_changes
+    from podbot.runs.by_name import applications, discard_changes, undo_changes
+    from podbot.runs.loading import load
+    from podbot.runs.records import Entry, Record, entries, find
 
 # Found when first used: whoever needs one part does not pay for the others.
 _HOMES = {
@@ -51,8 +52,7 @@ _HOMES = {
     "podbot.changes.applying.recovery": "recover",
     "podbot.changes.applying.undo": "Undone",
     "podbot.changes.applying.applied": "Application",
-    "podbot.changes.archive.saving": "load save",
-    "podbot.changes.by_name": "applications discard_changes undo_changes",
+    "podbot.changes.archive.saving": "save",
     "podbot.changes.capture": "read",
     "podbot.changes.diffs.diff": "FileDiff for_people diff_of=diff",
     "podbot.changes.diffs.hunks": "Hunk",
@@ -62,10 +62,12 @@ _HOMES = {
     "podbot.changes.drift": "Conflict ConflictKind conflicts",
     "podbot.changes.merging": "decide_overlaps=decided",
     "podbot.changes.model": "Change ChangeKind ChangeSet FileType Merge State",
-    "podbot.changes.records": "Entry Record entries find",
     "podbot.changes.risk.judging": "Flag flags",
     "podbot.changes.risk.rules": "Level",
     "podbot.changes.select": "select_changes=select",
+    "podbot.runs.by_name": "applications discard_changes undo_changes",
+    "podbot.runs.loading": "load",
+    "podbot.runs.records": "Entry Record entries find",
 }
 
 __all__ = [

@@ -2,8 +2,7 @@
 
 Costs what changed, not what is there: only the upper layer is walked, and of the host's folder only
 what was deleted or replaced. Works on the layer of a live sandbox too; what moves away meanwhile is
-left out. Reads only, except that folders a guest closed to their owner are opened up in a layer
-nobody uses (see `podbot.sandbox.layers.closed`).
+left out. Reads only, but for folders that a guest closed (see `podbot.changes._layer_and_host`).
 """
 
 from __future__ import annotations
@@ -11,20 +10,16 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from io import FileIO
 from typing import BinaryIO
 
 from podbot.changes import _git_index
+from podbot.changes._layer_and_host import LayerAndHost
+from podbot.changes._own_deeds import OwnDeeds
 from podbot.changes.applying import gate
-from podbot.changes.applying.bases import Bases
-from podbot.changes.applying.ledger import Ledger
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, OldFacts, State
-from podbot.changes.tree import Place, Tree
-from podbot.errors import ChangesError, Kind
-from podbot.sandbox import extents
-from podbot.sandbox.layers import Layer, boot_id, closed
+from podbot.sandbox.layers import Layer, boot_id
 from podbot.sandbox.layers.baseline import Baseline
 
 CLOCK_SLACK_NS = 1_000_000_000
@@ -55,7 +50,7 @@ def change_set(
     return ChangeSet(
         layer.targets,
         tuple(changes),
-        _LayerContents({part.target: part for part in found}),
+        _LayerContents({part.target: part.sides for part in found}),
         since_ns=_start(layer),
         layer_id=layer.id,
         hidden=layer.hidden,
@@ -110,44 +105,23 @@ def _olds(layer: Layer) -> Mapping[str, OldFacts | None] | None:
 
 
 class Part:
-    """One target of a layer, both sides held open."""
+    """What changed in one target of a layer."""
 
     def __init__(self, layer: Layer, index: int):
-        self.target = layer.targets[index]
         self._layer, self._index = layer, index
-        try:
-            self.upper = Tree(layer.upper(index))
-        except OSError as error:
-            raise ChangesError(
-                f"layer {layer.id} cannot be read: {error.strerror}",
-                kind=Kind.UNKNOWN_ID,
-                remedy="`podbot changes list` says which are there",
-            ) from None
-        self.notes: list[str] = []
-        self._times: dict[str, tuple[int, int]] = {}  # of folders on both sides: before, after
-        self.lost: list[str] = []
-        self._copied_up: dict[str, State] = {}  # what the host had, and has not at this path
-        self._unseen: set[str] = set()  # in folders of the host's that are closed to us
         self._since = _start(layer)
-        self._ledger = Ledger(self.target)
-        self._bases = Bases(self._ledger, self._since)
-        self.lower: Tree | None = None
-        try:
-            self.lower = Tree(self.target)
-        except OSError as error:
-            self.notes.append(f"the target {self.target} is not there: {error.strerror}")
-        self._hidden = {
-            os.path.relpath(path, self.target)
-            for path in layer.hidden
-            if f"{path}/".startswith(f"{self.target}/")
-        }
-        self._modes = closed.modes(layer.path)
+        self.sides = LayerAndHost(layer, index)
+        self.target, self.notes = self.sides.target, self.sides.notes
+        self.lost: list[str] = []
+        self._deeds = OwnDeeds(self.target, layer.id, self._since)
+        self._times: dict[str, tuple[int, int]] = {}  # of folders on both sides: before, after
+        self._copied_up: dict[str, State] = {}  # what the host had, and has not at this path
         self._names: dict[int, list[str]] = {}  # of each file that has several, by inode
-        self._live = layer.live
+        self._put_in: set[str] = set()  # what podbot put into folders that are closed to us
 
     def changes(self) -> list[Change]:
         """All changes to this target, parents before what is in them."""
-        self._list("")  # opens it up if the guest closed it
+        self.sides.new_names("")  # opens it up if the guest closed it
         found = list(self._folder_itself())
         if self._layer.method == "copy":
             found += self._of_copy()
@@ -165,7 +139,7 @@ class Part:
         """
         inside = {change.path.rpartition("/")[0] for change in changes if change.path}
         return {
-            f"{self.target}/{path}" if path else self.target: after
+            self.sides.where(path): after
             for path, (before, after) in self._times.items()
             if before != after or path in inside
         }
@@ -176,31 +150,31 @@ class Part:
         """What changed, folder by folder; a tree of any depth is no deeper here."""
         found: list[Change] = []
         anew: dict[str, tuple[State, State]] = {}  # opaque folders the host has too
-        folders = [("", self.lower is not None, self.is_opaque(""))]
+        folders = [("", self.sides.lower is not None, self.sides.is_opaque(""))]
         while folders:
             folder, has_lower, opaque = folders.pop()
             prefix = f"{folder}/" if folder else ""
-            names = self._list(folder)
+            names = self.sides.new_names(folder)
             for name in names:
                 path = prefix + name
-                facts = self.upper.facts(path)
+                facts = self.sides.upper.facts(path)
                 if facts is None:
                     continue  # a live sandbox took it away
-                old = self.old(path) if has_lower else None
+                old = self.sides.old(path) if has_lower else None
                 if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == 0:
                     if old is not None:
                         found += self._gone(path, old)
                     continue
-                new = self.new(path, facts)
+                new = self.sides.new(path, facts)
                 if new is None:
                     continue
-                if old is None and self._mark("origin", path) is not None:
+                if old is None and self.sides.is_from_host(path):
                     self._copied_up[path] = new
                 if new.type is not FileType.FOLDER:
                     found += self.changed(path, old, new)
                     continue
                 both = old is not None and old.type is FileType.FOLDER
-                covers = both and self.is_opaque(path)
+                covers = both and self.sides.is_opaque(path)
                 if both and covers and old is not None:
                     anew[path] = (old, new)
                 else:
@@ -209,9 +183,9 @@ class Part:
                 folders.append((path, both, both and (covers or opaque)))
                 if both and old is not None:
                     self._times[path] = (old.mtime_ns, new.mtime_ns)
-            if opaque and has_lower and self.lower is not None:
-                for name in self._names_that_went(folder) - set(names):
-                    old = self.old(prefix + name)
+            if opaque and has_lower and self.sides.lower is not None:
+                for name in self.sides.names_that_went(folder) - set(names):
+                    old = self.sides.old(prefix + name)
                     if old is not None:
                         found += self._gone(prefix + name, old)
         return [*found, *self._made_anew(anew, found)]
@@ -253,9 +227,9 @@ class Part:
                 gone.setdefault(key, []).append(change.path)
         for path, new in self._copied_up.items():
             above = path.rpartition("/")[0]
-            if above and self._mark("origin", above) is None:
+            if above and not self.sides.is_from_host(above):
                 continue  # it came into a folder that was made inside
-            was_taken = self._was_taken(path)
+            was_taken = self._deeds.took(self.sides.where(path))
             if not was_taken and not self._was_touched(above):
                 continue
             sources = gone.get((new.size, new.mtime_ns), ())
@@ -263,7 +237,7 @@ class Part:
                 new.links > 1 or any(self._is_from(source, path, new) for source in sources)
             )
             if not moved or was_taken or path in self._tracked:
-                self.lost.append(f"{self.target}/{path}")
+                self.lost.append(self.sides.where(path))
 
     @cached_property
     def _tracked(self) -> frozenset[str]:
@@ -271,33 +245,27 @@ class Part:
 
     def _is_from(self, source: str, path: str, new: State) -> bool:
         """Whether something is what the host has elsewhere; nobody but a file has bytes."""
-        old = self.old(source)
+        old = self.sides.old(source)
         if old is None or old.type is not new.type:
             return False
         if new.type is not FileType.FILE:
             return (old.link, old.rdev) == (new.link, new.rdev)
-        return self._same_bytes(path, old, new, source)
+        return bool(self.sides.same_bytes(path, old, new, source))
 
     def _was_touched(self, folder: str) -> bool:
         """Whether someone but podbot made or removed entries of a host folder since the start."""
         try:
-            facts = self.lower.facts(folder) if self.lower is not None else None
+            facts = self.sides.lower.facts(folder) if self.sides.lower is not None else None
         except PermissionError:
             return False  # one above it is closed to us: whoever wants to write there is told
         if facts is None or facts.st_mtime_ns <= self._since:
             return facts is None
-        where = f"{self.target}/{folder}" if folder else self.target
-        now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
-        return not self._ledger.only_podbot_touched(where, now, self._since)
-
-    def _was_taken(self, path: str) -> bool:
-        """Whether podbot itself took it away, applying or undoing another run."""
-        return self._ledger.removed(f"{self.target}/{path}", self._since)
+        return not self._deeds.alone_touched(self.sides.where(folder), facts)
 
     def _folder_itself(self) -> Iterator[Change]:
         """Whether the target's own mode or attributes were changed."""
-        facts, old = self.upper.facts(""), self.old("")
-        new = self.new("", facts) if facts is not None else None
+        facts, old = self.sides.upper.facts(""), self.sides.old("")
+        new = self.sides.new("", facts) if facts is not None else None
         if new is None or old is None:
             return
         self._times[""] = (old.mtime_ns, new.mtime_ns)
@@ -313,9 +281,9 @@ class Part:
         folders = [""]
         while folders:
             folder = folders.pop()
-            for name in self._list(folder):
+            for name in self.sides.new_names(folder):
                 path = f"{folder}/{name}" if folder else name
-                facts = self.upper.facts(path)
+                facts = self.sides.upper.facts(path)
                 if facts is None:
                     continue
                 seen.add(path)
@@ -325,20 +293,20 @@ class Part:
                     continue
                 yield from self._of_copied(path, facts, manifest)
         for path in sorted(set(manifest.entries) - seen):
-            old = self.old(path)
+            old = self.sides.old(path)
             if old is not None:
                 yield Change(ChangeKind.DELETED, self.target, path, old, None)
 
     def _of_copied(self, path: str, facts: os.stat_result, manifest: Baseline) -> Iterator[Change]:
         """What happened to one thing in a copy that may have been touched."""
-        new, old = self.new(path, facts), self.old(path)
+        new, old = self.sides.new(path, facts), self.sides.old(path)
         if new is None:
             return
         is_folder = new.type is FileType.FOLDER
         if old is None and path in manifest.entries:
             if is_folder and manifest.untouched(path, facts):
                 return  # the host removed it, and nothing was done to it here
-            self.lost.append(f"{self.target}/{path}")
+            self.lost.append(self.sides.where(path))
         change = self._compared(path, old, new)
         if change is not None:
             yield change
@@ -350,24 +318,18 @@ class Part:
     def _compared(self, path: str, old: State | None, new: State) -> Change | None:
         """What happened to a path, None if it is as it was. Folders: only the folder itself."""
         kind = _kind(old, new)
-        if old is None and self._is_unseen(path) and self._was_put_in(path, new):
+        if old is None and self._was_put_in(path, new):
+            self._put_in.add(path)
             kind = None
         elif kind is None:
             assert old is not None  # noqa: S101 - what was not there is a change
             if new.type is FileType.FILE and not self._same_bytes(path, old, new):
-                kind = None if self._lists_the_same(path) else ChangeKind.MODIFIED
-            elif not new.looks_like(old) and not self._was_so(path, new):
+                kind = None if self.sides.lists_the_same(path) else ChangeKind.MODIFIED
+            elif not new.looks_like(old) and not self._deeds.dressed(self.sides.where(path), new):
                 kind = ChangeKind.MODE
         if new.type is FileType.FILE and new.links > 1:
             self._names.setdefault(new.inode, []).append(path)
         return None if kind is None else Change(kind, self.target, path, old, new)
-
-    def _was_so(self, path: str, new: State) -> bool:
-        """Whether a folder is as it was at the start, and another run's changes made it differ."""
-        if new.type is not FileType.FOLDER:
-            return False
-        base = self._bases.of(f"{self.target}/{path}" if path else self.target)
-        return base is not None and new.is_dressed_as(base.state)
 
     def _with_hard_links(self, found: list[Change]) -> list[Change]:
         """Of the names of one file, all that changed but one are links to that one."""
@@ -375,14 +337,15 @@ class Part:
             return found
         changed = {change.path: change for change in found}
         for names in self._names.values():
-            # Best a name that did not change, then one the host has, then the first.
-            names.sort(key=lambda n: (n in changed, n in changed and changed[n].old is None, n))
+            names.sort(key=self._standing(changed))
             first = names[0]
-            there = self.old(first)
+            there = self.sides.old(first)
             for name in names[1:]:
                 change = changed.get(name)
-                old = change.old if change is not None else self.old(name)
-                if first not in changed and _is_linked(there, old):
+                old = change.old if change is not None else self.sides.old(name)
+                if first not in changed and (
+                    _is_linked(there, old) or (change is None and name in self._put_in)
+                ):
                     changed.pop(name, None)
                     continue
                 # Of equal files that became one, that alone is what changed.
@@ -391,9 +354,38 @@ class Part:
                     changed[name] = Change(ChangeKind.HARD_LINK, self.target, name, old, new, first)
         return list(changed.values())
 
+    def _standing(self, changed: Mapping[str, Change]) -> Callable[[str], tuple[object, ...]]:
+        """Which name of a file the others are links to: best one that did not change and can be
+        seen, then one the host has, then the first.
+        """
+
+        def key(name: str) -> tuple[object, ...]:
+            change = changed.get(name)
+            is_new = change is not None and change.old is None
+            return change is not None, name in self._put_in, is_new, name
+
+        return key
+
+    def _same_bytes(self, path: str, old: State, new: State) -> bool:
+        same = self.sides.same_bytes(path, old, new)
+        if same is None:
+            return self._deeds.applied(self.sides.where(path), old, new)
+        return same
+
+    def _was_put_in(self, path: str, new: State) -> bool:
+        """Whether podbot put it into a folder of the host's that is closed to us."""
+        sides = self.sides
+        if not sides.is_unseen(path) or sides.lower is None:
+            return False
+        above = sides.closed_above(path)
+        shut = sides.lower.state(above)
+        return shut is not None and self._deeds.put_in(
+            sides.where(path), new, sides.where(above), shut
+        )
+
     def _state_inside(self, path: str) -> State | None:
-        facts = self.upper.facts(path)
-        return None if facts is None else self.new(path, facts)
+        facts = self.sides.upper.facts(path)
+        return None if facts is None else self.sides.new(path, facts)
 
     def _gone(self, path: str, old: State) -> Iterator[Change]:
         """A deletion, and of a folder everything in it; hidden things stay, and so their folder."""
@@ -401,231 +393,48 @@ class Part:
             yield Change(ChangeKind.DELETED, self.target, path, old, None)
             return
         yield from self._gone_below(path)
-        if self._holds_hidden(path):
+        if self.sides.holds_hidden(path):
             self.notes.append(f"{path} cannot go: it holds what the policy hid")
         else:
             yield Change(ChangeKind.DELETED, self.target, path, old, None)
 
     def _gone_below(self, path: str) -> Iterator[Change]:
         """Everything in a folder of the host's, as deleted."""
-        assert self.lower is not None  # noqa: S101 - there is an old state, so there is a folder
+        assert self.sides.lower is not None  # noqa: S101 - there is an old state, so there is a folder
         folders = [path]
         while folders:
             folder = folders.pop()
-            for name in self._names_that_went(folder):
+            for name in self.sides.names_that_went(folder):
                 below = f"{folder}/{name}"
-                old = self.old(below)
+                old = self.sides.old(below)
                 if old is None:
                     continue
                 if old.type is FileType.FOLDER:
                     folders.append(below)
-                    if self._holds_hidden(below):
+                    if self.sides.holds_hidden(below):
                         self.notes.append(f"{below} cannot go: it holds what the policy hid")
                         continue
                 yield Change(ChangeKind.DELETED, self.target, below, old, None)
-
-    def _names_that_went(self, folder: str) -> set[str]:
-        """What the host has in a folder of which the layer keeps nothing."""
-        assert self.lower is not None  # noqa: S101 - who asks has seen the folder there
-        try:
-            return {*self.lower.names(folder)}
-        except PermissionError:
-            self.notes.append(f"{folder} was removed, and what was in it cannot be listed")
-            return set()
-
-    def _holds_hidden(self, path: str) -> bool:
-        return bool(self._hidden) and any(
-            hidden.startswith(f"{path}/") for hidden in self._existing_hidden()
-        )
-
-    def old(self, path: str) -> State | None:
-        if self.lower is None or self._is_hidden(path):
-            return None
-        try:
-            return self.lower.state(path)
-        except PermissionError:
-            self._unseen.add(path)
-            return None
-        except OSError:
-            return None  # a step on the way is a link: nothing of ours
-
-    def new(self, path: str, facts: os.stat_result) -> State | None:
-        try:
-            state = self.upper.state_of(path, facts)
-        except FileNotFoundError:
-            return None
-        mode = self._modes.get(f"{self._index}.upper/{path}") if self._modes else None
-        if mode is None and self._layer.traits.nobody is None:
-            return state
-        from dataclasses import replace
-
-        if mode is not None:
-            state = replace(state, mode=mode)
-        return self._owned(path, state)
-
-    def _owned(self, path: str, state: State) -> State:
-        """With the owner it would have on the host, in a layer that belongs to nobody.
-
-        Root makes nothing in there: what seems to be root's was nobody's, in a folder shown with
-        both trading places.
-        """
-        if self._layer.traits.nobody is None or state.uid not in (self._layer.traits.nobody, 0):
-            return state
-        from dataclasses import replace
-
-        like = self.old(path) or self.old("")
-        return state if like is None else replace(state, uid=like.uid, gid=like.gid)
-
-    def _list(self, folder: str) -> list[str]:
-        try:
-            names = self.upper.names(folder)
-            if names:  # of a folder that may be read but not entered, nothing more can be seen
-                self.upper.facts(f"{folder}/{names[0]}" if folder else names[0])
-            return names
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except PermissionError:
-            facts = self.upper.facts(folder)
-            if self._live or facts is None:
-                self.notes.append(f"{folder} is closed while the sandbox lives")
-                return []
-            inner = f"{self._index}.upper/{folder}"
-            mode = stat.S_IMODE(facts.st_mode)
-            # (the folder itself by its descriptor alone: a step more would need its own rights)
-            place = self.upper.place(folder) if folder else Place(self.upper.folder(""))
-            closed.open_up(self._layer.path, inner, place, mode)
-            self._modes = closed.modes(self._layer.path)
-            self.upper.forget()
-            return self.upper.names(folder)
-
-    def _is_hidden(self, path: str) -> bool:
-        return bool(self._hidden) and any(
-            path == hidden or path.startswith(f"{hidden}/") for hidden in self._hidden
-        )
-
-    def _existing_hidden(self) -> list[str]:
-        return [
-            hidden
-            for hidden in self._hidden
-            if self.lower is not None and self.lower.facts(hidden) is not None
-        ]
-
-    def is_opaque(self, path: str) -> bool:
-        return self._mark("opaque", path) == b"y"
-
-    def _mark(self, name: str, path: str) -> bytes | None:
-        place = self.upper.place(path)
-        try:
-            attribute = f"{self._layer.traits.marks}.overlay.{name}"
-            return os.getxattr(place, attribute, follow_symlinks=False)
-        except OSError:
-            return None
-
-    def _same_bytes(self, path: str, old: State, new: State, source: str | None = None) -> bool:
-        """Whether a file has what the host has there, or in ``source``."""
-        if old.size != new.size:
-            return False
-        if old.size == 0:
-            return True
-        assert self.lower is not None  # noqa: S101 - there is an old state
-        try:
-            with self.lower.open(source or path) as before, self.open_new(path) as after:
-                return extents.same(before, after)
-        except OSError:
-            return source is None and self._was_applied(path, old, new)
-
-    def _lists_the_same(self, path: str) -> bool:
-        """Whether it is an index of git's that lists just what the host's lists.
-
-        Git writes it anew whenever it looks, here or there: that is no one's change.
-        """
-        if self.lower is None or not _git_index.is_index(f"{self.target}/{path}"):
-            return False
-        try:
-            with self.lower.open(path) as before, self.open_new(path) as after:
-                return _git_index.same_listing(before, after)
-        except OSError:
-            return False
-
-    def _was_applied(self, path: str, old: State, new: State) -> bool:
-        """Of a file that cannot be read: whether it is what podbot made of this very one.
-
-        What cannot be read cannot be said to be the same otherwise.
-        """
-        where = f"{self.target}/{path}"
-        return new.looks_like(old) and any(
-            deed.layer_id == self._layer.id
-            and row.left == old.identity
-            and new.ctime_ns < deed.ended
-            for row, deed in self._ledger.at(where)
-        )
-
-    def _is_unseen(self, path: str) -> bool:
-        """Whether the host may have it, in a folder that is closed to us."""
-        if self._unseen and path.rpartition("/")[0] in self._unseen:
-            self._unseen.add(path)  # outer paths are asked for first
-        return path in self._unseen
-
-    def _was_put_in(self, path: str, new: State) -> bool:
-        """Of something in a host folder that is closed to us: whether podbot put it there from
-        this layer, and nobody was in there since: whoever lets himself in touches the folder.
-        """
-        where = f"{self.target}/{path}"
-        done = self._ledger.at(where)
-        if not done or self.lower is None:
-            return False
-        row, deed = done[-1]
-        if row.left is None or deed.layer_id != self._layer.id or new.ctime_ns >= deed.ended:
-            return False
-        above = path
-        while (above := above.rpartition("/")[0]) and above in self._unseen:
-            pass
-        shut = self.lower.state(above)
-        return shut is not None and any(
-            row.left == shut.identity and later.ended >= deed.ended
-            for row, later in self._ledger.at(f"{self.target}/{above}" if above else self.target)
-        )
-
-    # Contents
-
-    def open_new(self, path: str) -> BinaryIO:
-        """A file of the upper layer; one that the guest closed is opened for a moment."""
-        return FileIO(self.new_descriptor(path), "rb")
-
-    def new_descriptor(self, path: str) -> int:
-        """The same as a bare descriptor."""
-        try:
-            return self.upper.descriptor(path)
-        except PermissionError:
-            facts = self.upper.facts(path)
-            if facts is None or not stat.S_ISREG(facts.st_mode):
-                raise
-            place = self.upper.place(path)
-            os.chmod(place, stat.S_IMODE(facts.st_mode) | 0o400, follow_symlinks=False)
-            try:
-                return self.upper.descriptor(path)
-            finally:
-                os.chmod(place, stat.S_IMODE(facts.st_mode), follow_symlinks=False)
 
 
 class _LayerContents:
     """The bytes of both sides of a layer's changes."""
 
-    def __init__(self, parts: dict[str, Part]):
-        self._parts = parts
+    def __init__(self, sides: dict[str, LayerAndHost]):
+        self._sides = sides
 
     def open_old(self, change: Change) -> BinaryIO:
-        lower = self._parts[change.target].lower
+        lower = self._sides[change.target].lower
         if lower is None:
             raise FileNotFoundError(change.target)
         renamed = change.kind is ChangeKind.RENAMED and change.source is not None
         return lower.open(change.source if renamed and change.source else change.path)
 
     def open_new(self, change: Change) -> BinaryIO:
-        return self._parts[change.target].open_new(change.path)
+        return self._sides[change.target].open_new(change.path)
 
     def new_descriptor(self, change: Change) -> int:
-        return self._parts[change.target].new_descriptor(change.path)
+        return self._sides[change.target].new_descriptor(change.path)
 
 
 def _is_linked(one: State | None, other: State | None) -> bool:

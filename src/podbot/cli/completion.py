@@ -202,6 +202,8 @@ class _Line:
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar.partition("...")[0] == "ID":
             return Offer(words=tuple(_runs(prefix)))
+        if metavar == "BACKEND":
+            return Offer(words=tuple((f"{prefix}{name}", said) for name, said in _backends()))
         if metavar == "DIR":
             return Offer("folders")
         if metavar.startswith("FILE") or "changes" not in self._parser.prog:
@@ -217,9 +219,22 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split()) if text != argparse.SUPPRESS else ""
 
 
+def _backends() -> Iterator[tuple[str, str]]:
+    """The backends that can run a command."""
+    from importlib.metadata import entry_points
+
+    from podbot.sandbox.backends import CONTAINER, ENTRY_POINTS, LOCAL, OVERLAY
+
+    yield OVERLAY, "copy-on-write, closed in, no engine needed"
+    yield CONTAINER, "of Podman or Docker"
+    yield LOCAL, "ISOLATES NOTHING"
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        yield entry.name, entry.value.partition(":")[0]
+
+
 def _runs(prefix: str) -> Iterator[tuple[str, str]]:
     """The runs there are, the newest first, by name where they have one."""
-    from podbot.changes import records
+    from podbot.runs import records
 
     yield f"{prefix}last", "the latest run"
     with suppress(PodbotError, OSError):
@@ -234,9 +249,9 @@ def _runs(prefix: str) -> Iterator[tuple[str, str]]:
 
 def _changed(word: str, current: str) -> list[str]:
     """The changed paths of a run, as far as the next slash after what is typed."""
-    from podbot.changes import records
     from podbot.changes.capture import capture
     from podbot.config import places
+    from podbot.runs import records
 
     found: dict[str, None] = {}
     with suppress(PodbotError, OSError):

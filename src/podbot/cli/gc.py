@@ -16,18 +16,18 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from podbot.changes import discarding, records
 from podbot.changes.applying import recovery
 from podbot.cli import wording
 from podbot.cli.talk import tell, warn
 from podbot.config import places
+from podbot.runs import discarding, records
 from podbot.sandbox import layers
 from podbot.sandbox.overlay import cgroups
 from podbot.visible import visible
 
 if TYPE_CHECKING:
-    from podbot.changes.records import Entry
     from podbot.launch.containers import Failure
+    from podbot.runs.records import Entry
 
 ABOUT = """\
 Remove what sandboxes that are gone left behind: layers without a change, half-made

@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, cast
 
 from podbot.frozen import dataclass
+from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
-
-    from podbot.sandbox.policy import Network
 
 Decision = Literal["ask", "apply", "discard", "keep"]
 Kind = Literal["value", "list", "decision", "flag"]
@@ -24,7 +23,6 @@ PODBOT_FAILED = 125
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
-NETWORKS = ("none", "host")
 DECISIONS = {"--yes": "apply", "--keep": "keep", "--discard": "discard"}
 
 # Each option: how it is read, what its value is called, and its line in `--help`.
@@ -36,6 +34,11 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
         "value", "ID", "go on in the changes of an earlier run: its id, the start of it, its name, "
         "or last"
     ),
+    "--backend": (
+        "value", "BACKEND", "where it runs: overlay (the default), container (Podman or Docker), "
+        "local (ISOLATES NOTHING), or one that a package brings"
+    ),
+    "--image": ("value", "IMAGE", "the image of a container"),
     "--net": ("value", "", "the network inside: none (the default), or the host's"),
     "--hide": ("list", "PATH", "a path that shall not exist inside, besides keys and logins"),
     "--show": ("list", "PATH", "an exception to what is hidden, such as ~/.netrc"),
@@ -62,7 +65,9 @@ class Options:
     words: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
     continue_in: str | None = None
-    net: Network = "none"
+    backend: str | None = None
+    image: str | None = None
+    net: Network | None = None
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -113,13 +118,16 @@ def plain(words: list[str]) -> Options | None:
         timeout = seconds(values["--timeout"]) if "--timeout" in values else None
     except ValueError:
         return None
-    if values.get("--net", "none") not in NETWORKS:
+    net = values.get("--net")
+    if net is not None and net not in Network.WORDS:
         return None
     return Options(
         words=tuple(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]),
         target=tuple(lists.get("--target", ())),
         continue_in=values.get("--in"),
-        net=cast("Network", values.get("--net", "none")),
+        backend=values.get("--backend"),
+        image=values.get("--image"),
+        net=None if net is None else Network(net),
         hide=tuple(lists.get("--hide", ())),
         show=tuple(lists.get("--show", ())),
         env=tuple(lists.get("--env", ())),
@@ -148,7 +156,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         elif kind == "flag":
             parser.add_argument(name, action="store_true", help=help_line)
         elif name == "--net":
-            parser.add_argument(name, choices=NETWORKS, default=NETWORKS[0], help=help_line)
+            parser.add_argument(name, choices=Network.WORDS, help=help_line)
         elif name == "--timeout":
             parser.add_argument(name, type=_seconds, metavar=value, help=help_line)
         else:
@@ -174,7 +182,9 @@ def told(arguments: argparse.Namespace) -> Options:
         words=tuple(words[1:] if words[:1] == ["--"] else words),
         target=tuple(arguments.target),
         continue_in=arguments.continue_in,
-        net=arguments.net,
+        backend=arguments.backend,
+        image=arguments.image,
+        net=None if arguments.net is None else Network(arguments.net),
         hide=tuple(arguments.hide),
         show=tuple(arguments.show),
         env=tuple(arguments.env),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from podbot.engine._unpacking import Unpacked, UnpackLimits
     from podbot.engine.engine import Engine
     from podbot.engine.http.client import Streaming
-    from podbot.engine.watching import LogOptions, Stats
 
 START_SECONDS = 120.0
 REMOVE_SECONDS = 60.0
@@ -311,26 +310,6 @@ class Containers:
         from podbot.engine import _archives
 
         return _archives.download(self._engine, container, path, destination, limits)
-
-    def logs(
-        self, container: str, options: LogOptions | None = None
-    ) -> Iterator[tuple[int, bytes]]:
-        """What its main process printed: ``(stream, data)``."""
-        from podbot.engine import watching
-
-        return watching.logs(self._engine, container, options)
-
-    def stats(self, container: str) -> Stats:
-        """What it uses now."""
-        from podbot.engine import watching
-
-        return watching.stats(self._engine, container)
-
-    def follow_stats(self, container: str) -> Iterator[Stats]:
-        """What it uses, again and again until it ends."""
-        from podbot.engine import watching
-
-        return watching.follow_stats(self._engine, container)
 
     def resize(self, container: str, rows: int, columns: int) -> None:
         """Tell its terminal how large it is."""

@@ -47,16 +47,18 @@ privileges. Besides the workspace only `/tmp` can be written to, and it is throw
     texts.commands("Python of any length"),
 )
 
-_NETWORKS = {"none": "no network", "host": "the network of the machine"}
-
 
 @dataclass(frozen=True, slots=True)
 class FolderConfig(WorkspaceConfig):
-    """The folder, what is seen of the machine, and for a container its image."""
+    """The folder, what is seen of the machine, and for a container its image.
+
+    ``title`` is what the work is called where its changes are listed.
+    """
 
     target: HostPath = "."
     policy: Policy = field(default_factory=Policy)
     image: str | None = None
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,14 @@ class ContainerFolderSection(WorkspaceSection):
         def opened(layer: Layer | None) -> Sandbox:
             from podbot.sandbox.container.sandbox import ContainerSandbox
 
-            options: ContainerOptions = {"policy": config.policy, "layer": layer}
+            options: ContainerOptions = {
+                "policy": config.policy, "layer": layer, "title": config.title,
+            }  # fmt: skip
             if config.image is not None:
                 options["image"] = config.image
             return ContainerSandbox(target if layer is None else None, **options)
 
-        text = _CONTAINER.format(target=visible(target), network=_NETWORKS[config.policy.network])
+        text = _CONTAINER.format(target=visible(target), network=config.policy.network.described)
         super().__init__(
             session=session,
             config=config,

@@ -11,7 +11,7 @@ import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from string import Template
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, PromptError
 from podbot.prompt.json_text import quoted
@@ -36,7 +36,7 @@ class Section:
     `clone`, `refresh`, `close`.
     """
 
-    exclusive: ClassVar[str | None] = None
+    exclusive: str | None = None
     """What a prompt may have only once, such as `CONTAINER_SHELL`."""
 
     def __init__(

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from podbot.sandbox.limits import Limits
     from podbot.sandbox.local import LocalSandbox
     from podbot.sandbox.memory import MemorySandbox
+    from podbot.sandbox.network import Network
     from podbot.sandbox.ops import Terminal
     from podbot.sandbox.overlay.launcher import OverlaySandbox
     from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
     from podbot.sandbox.pool import Pool
     from podbot.sandbox.sandbox import Process, Sandbox
     from podbot.sandbox.values import (
+        Evaluated,
         ExecResult,
         FileInfo,
         GrepMatch,
@@ -62,6 +64,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncSandbox",
     "ContainerSandbox",
+    "Evaluated",
     "ExecResult",
     "FileError",
     "FileInfo",
@@ -77,6 +80,7 @@ __all__ = [
     "Limits",
     "LocalSandbox",
     "MemorySandbox",
+    "Network",
     "OverlaySandbox",
     "PodbotError",
     "Policy",
@@ -102,6 +106,7 @@ _HOMES = {
     "podbot.sandbox.limits": "Limits",
     "podbot.sandbox.local": "LocalSandbox",
     "podbot.sandbox.memory": "MemorySandbox",
+    "podbot.sandbox.network": "Network",
     "podbot.sandbox.ops": "Terminal",
     "podbot.sandbox.overlay.launcher": "OverlaySandbox",
     "podbot.sandbox.layers": "Layer",
@@ -109,7 +114,7 @@ _HOMES = {
     "podbot.sandbox.pool": "Pool",
     "podbot.sandbox.sandbox": "Process Sandbox",
     "podbot.sandbox.values": (
-        "ExecResult FileInfo GrepMatch GrepResult Guarantee PythonResult TransferResult"
+        "Evaluated ExecResult FileInfo GrepMatch GrepResult Guarantee PythonResult TransferResult"
     ),
 }
 
@@ -119,8 +124,8 @@ if not TYPE_CHECKING:
 
 
 def open(backend: str = "overlay", **options: object) -> Sandbox:
-    """Open a sandbox by its backend's name: ``memory``, ``local``, ``overlay``, ``container`` or
-    a plugin's.
+    """Open a sandbox by its backend's name: ``overlay``, ``container`` (or ``podman``),
+    ``memory``, ``local``, or a plugin's.
 
     ``options`` are the backend's own, besides ``policy`` and ``limits``, which all take; see
     `LocalSandbox`, `OverlaySandbox` and `ContainerSandbox`. Raises `LaunchError`, or kinds

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 from podbot.sandbox.async_sandbox import AsyncSandbox
+from podbot.sandbox.folders import Target
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.local import LocalLauncher
 from podbot.sandbox.memory import MemoryLauncher
-from podbot.sandbox.overlay.launcher import OverlayLauncher, Target
+from podbot.sandbox.overlay.launcher import OverlayLauncher
 from podbot.sandbox.policy import Policy
 
 
@@ -51,7 +52,10 @@ class AsyncOverlaySandbox(AsyncSandbox):
         limits: Limits | None = None,
         discard: bool = False,
         layer: Layer | None = None,
+        title: str | None = None,
     ):
         super().__init__(
-            OverlayLauncher(target, policy=policy, limits=limits, discard=discard, layer=layer)
+            OverlayLauncher(
+                target, policy=policy, limits=limits, discard=discard, layer=layer, title=title
+            )
         )

@@ -27,6 +27,7 @@ from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Argv, Path
 from podbot.sandbox.values import (
+    Evaluated,
     ExecResult,
     FileInfo,
     GrepResult,
@@ -154,6 +155,10 @@ class AsyncSandbox:
     async def python(self, code: str, *, timeout: float | None = None) -> PythonResult:
         """Run code in this sandbox's Python kernel, started when first needed."""
         return await self._run(ops.python(code, timeout, self.limits))
+
+    async def evaluate(self, code: str, *, timeout: float | None = None) -> Evaluated:
+        """Run code in an interpreter of its own, by the ``python3`` that commands find."""
+        return await self._run(ops.evaluate(code, timeout, self.limits))
 
     async def python_interrupt(self) -> bool:
         """Interrupt the code another thread or task runs in the kernel; False if none ran."""

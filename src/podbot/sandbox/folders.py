@@ -7,8 +7,11 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 
+Target = str | os.PathLike[str]
+"""A folder as its name is given."""
 
-def existing_folder(target: str | os.PathLike[str]) -> Path:
+
+def existing_folder(target: Target) -> Path:
     """A target as an absolute path without links, or the error that names what is wrong."""
     path = os.path.expanduser(os.fspath(target))
     shown = os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -22,6 +22,7 @@ from podbot.sandbox.channel import STALL_SECONDS, Call, Reply
 from podbot.sandbox.limits import GIB, MIB, Limits
 from podbot.sandbox.values import (
     EntryKind,
+    Evaluated,
     ExecResult,
     FileInfo,
     GrepMatch,
@@ -148,14 +149,52 @@ def exec_(
     cmd: Command, stdin: bytes | str | None, timeout: float | None, limits: Limits
 ) -> Op[ExecResult]:
     """Run a command to its end."""
+    return (yield from _to_its_end("exec", cmd, cmd.args(), stdin or b"", timeout, limits))
+
+
+def evaluate(code: str, timeout: float | None, limits: Limits) -> Op[Evaluated]:
+    """Run code in an interpreter of its own."""
+    mark = os.urandom(8).hex()
+    cmd = Command(("python3",), None, None)
+    done = yield from _to_its_end("evaluate", cmd, {"mark": mark}, code, timeout, limits)
+    stdout, value = parted(done.stdout_bytes, mark)
+    return Evaluated(
+        value=value,
+        stdout=stdout,
+        stderr=done.stderr,
+        exit_code=done.exit_code,
+        duration=done.duration,
+        timed_out=done.timed_out,
+    )
+
+
+def parted(data: bytes, mark: str) -> tuple[str, str | None]:
+    """What was printed, and the value that comes behind the mark."""
+    before, found, after = data.rpartition(f"\0{mark}:".encode())
+    size, colon, rest = after.partition(b":")
+    if not found or not colon or not size.isdigit() or len(size) > 8 or len(rest) < int(size):
+        return data.decode("utf-8", "replace"), None
+    value = rest[: int(size)].decode("utf-8", "replace")
+    # What something in the background printed after it belongs to the output.
+    return (before + rest[int(size) :]).decode("utf-8", "replace"), value
+
+
+def _to_its_end(
+    op: Literal["exec", "evaluate"],
+    cmd: Command,
+    args: dict[str, object],
+    stdin: bytes | str,
+    timeout: float | None,
+    limits: Limits,
+) -> Op[ExecResult]:
     timeout = seconds(timeout, limits)
-    data = content(stdin or b"")
-    args = cmd.args() | {"timeout": timeout, "max_output": limits.output}
+    data = content(stdin)
+    args |= {"timeout": timeout, "max_output": limits.output}
     if len(data) > PART:
         args["stdin_handle"] = yield from _spool(data)
         data = memoryview(b"")
     reply = yield Call(
-        "exec", args, data,
+        op, args, data,
         patience=None if timeout is None else timeout + GRACE,
         max_reply=2 * limits.output + MIB, cancel=True,
     )  # fmt: skip
@@ -261,6 +300,11 @@ def output(
     return Chunk(
         reply.payload, fields.flag("ended"), fields.flag("timed_out"), fields.number("dropped")
     )
+
+
+def close_output(process: int, stream: Literal["stdout", "stderr"]) -> Op[None]:
+    """Read no more of a stream: who writes to it is told, as by a pipe that nobody reads."""
+    yield Call("output", {"process": process, "stream": stream, "size": 1, "close": True})
 
 
 def feed(process: int, data: bytes | str, close: bool) -> Op[None]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, SandboxError
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, frozen_dict
+from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Network = Literal["none", "host"]
 
 DEFAULT_ENVIRONMENT: tuple[str, ...] = (
     "HOME",
@@ -161,9 +159,12 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
 class Policy:
     """What a sandbox may see and reach.
 
-    - ``network``: ``"none"`` (loopback only) or ``"host"`` (the host's network as it is).
+    - ``network``: `Network.none` (loopback only) or `Network.host` (the host's network as it is);
+      the plain words ``"none"`` and ``"host"`` mean the same.
     - ``hidden``: paths that do not exist inside, whether or not they exist on the host yet.
-    - ``readable``: exceptions to ``hidden``, for a login the work really needs.
+    - ``hide_by_rule``: besides that list, what looks like a key or token in the home is hidden,
+      and for root what only root may read.
+    - ``readable``: exceptions to both, for a login the work really needs.
     - ``writable``: folders whose **real** content the sandbox may change, without review. Empty
       by default; named in the guarantees when used.
     - ``environment``: variables set inside; ``pass_environment``: host variables copied when
@@ -171,21 +172,17 @@ class Policy:
     - ``python``: the interpreter of the Python kernel; default the one that runs podbot.
     """
 
-    network: Network = "none"
+    network: Network = Network.none
     hidden: tuple[str, ...] = DEFAULT_HIDDEN
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     pass_environment: tuple[str, ...] = DEFAULT_ENVIRONMENT
     python: str | None = None
+    hide_by_rule: bool = True
 
     def __post_init__(self) -> None:
-        if self.network not in ("none", "host"):
-            raise SandboxError(
-                f"network={self.network!r} is not known",
-                kind=Kind.INVALID,
-                remedy='use "none" (loopback only) or "host"',
-            )
+        object.__setattr__(self, "network", Network(self.network))
         for name in ("hidden", "readable", "writable", "pass_environment"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.environment, Mapping):
@@ -212,6 +209,10 @@ class Policy:
     def hidden_paths(self, home: Path) -> tuple[str, ...]:
         """The absolute paths to hide, less those made readable again."""
         return _hidden_paths(self.hidden, self.readable, str(home))
+
+    def readable_paths(self, home: Path) -> tuple[str, ...]:
+        """The absolute paths that are readable though they would be hidden."""
+        return tuple(_absolute(path, str(home)) for path in self.readable)
 
     def environment_inside(self, home: Path) -> dict[str, str]:
         """The whole environment a command starts with."""

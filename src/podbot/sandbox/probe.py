@@ -134,6 +134,8 @@ def _userns_fix(error: int) -> str:
         return "AppArmor restricts them: load the profile that `podbot doctor --apparmor` prints"
     if error in (errno.EINVAL, errno.ENOSYS):
         return "boot a kernel built with CONFIG_USER_NS, CONFIG_PID_NS and CONFIG_NET_NS"
+    if "PODBOT_JOB" in os.environ:
+        return "podbot runs inside a sandbox of podbot's, which lets no other be made: go outside"
     if _in_container() or _is_filtered():
         return (
             "the container's seccomp profile refuses them: start the container with "
@@ -191,7 +193,7 @@ def _refused_over(attempt: Attempt, layers_at: str) -> Finding:
     from podbot.sandbox import layers
 
     if attempt.error == errno.ELOOP:
-        detail = f"{layers.told()} lies in {attempt.where}, which sandboxes overlay too"
+        detail = f"{layers.described()} lies in {attempt.where}, which sandboxes overlay too"
         fix = layers.outside_of(attempt.where)
     else:
         detail = f"over {attempt.where}, layers below {layers_at}: {os.strerror(attempt.error)}"
@@ -218,8 +220,7 @@ def _overlaid() -> list[str]:
     from podbot.config import places
     from podbot.errors import PodbotError
     from podbot.sandbox.layers import mounts
-    from podbot.sandbox.overlay.launcher import UNREACHABLE
-    from podbot.sandbox.overlay.shared import PRIVATE
+    from podbot.sandbox.overlay.shared import PRIVATE, UNREACHABLE
 
     home = mounts.home()
     found = [home] if home is not None else []

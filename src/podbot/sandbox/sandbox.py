@@ -29,6 +29,7 @@ from podbot.sandbox.ops import Op, Terminal
 from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import (
+    Evaluated,
     ExecResult,
     FileInfo,
     GrepResult,
@@ -133,6 +134,18 @@ class Sandbox:
         ``unsupported``.
         """
         return self._run(ops.python(code, timeout, self.limits))
+
+    def evaluate(self, code: str, *, timeout: float | None = None) -> Evaluated:
+        """Run code in an interpreter of its own, by the ``python3`` that commands find.
+
+        Nothing of one call is left for the next but files. Modules are imported as an isolated
+        interpreter does, the working folder behind the standard library. On timeout everything the
+        code started is killed. From the second call on the interpreter is forked from one kept for
+        that, while ``python3``, the variables and what it has loaded stay as they are.
+
+        Raises the kinds of `exec`.
+        """
+        return self._run(ops.evaluate(code, timeout, self.limits))
 
     def python_interrupt(self) -> bool:
         """Interrupt the code another thread or task runs in the kernel; False if none ran."""

@@ -89,6 +89,23 @@ class PythonResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What one piece of code gave in an interpreter of its own.
+
+    ``value`` is the ``repr`` of a last line that is an expression other than ``None``; it is None
+    too when the code printed so much that its end was cut off. An exception's traceback is in
+    ``stderr``. ``exit_code`` is that of the interpreter, as in `ExecResult`.
+    """
+
+    value: str | None
+    stdout: str
+    stderr: str
+    exit_code: int
+    duration: float
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FileInfo:
     """One entry of the sandbox's file system. ``path`` begins as the caller spelled its root."""
 

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from podbot.changes import records
 from podbot.changes.applying import gate
 from podbot.changes.archive._fields import NAME, Fields
 from podbot.changes.archive._manifest import (
@@ -38,7 +37,7 @@ from podbot.changes.archive._unpacking import Unpacking
 from podbot.changes.model import ChangeKind, OldFacts
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, PodbotError
-from podbot.sandbox import layers
+from podbot.sandbox import bookkeeping, layers
 from podbot.sandbox.layers import Layer
 
 OLDS = "olds.json"
@@ -76,7 +75,7 @@ def load(
         gate.heal_first(chosen)
         with suppress(OSError):  # what others left; it may be looked at another time
             for id in layers.sweep_half_filled():
-                records.remove(id)
+                bookkeeping.forget(id)
         layer, lock = layers.create(chosen, METHOD, home=False, hidden=_hidden(), filling=True)
     except ChangesError:
         raise

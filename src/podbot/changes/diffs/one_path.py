@@ -45,12 +45,12 @@ def captured(layer: Layer, paths: Sequence[str]) -> ChangeSet | None:
 
 
 def _change(part: Part, path: str) -> Change | None:
-    if part.lower is None or not all(_is_plain(part, above) for above in _above(path)):
+    if part.sides.lower is None or not all(_is_plain(part, above) for above in _above(path)):
         return None
-    facts, old = part.upper.facts(path), part.old(path)
+    facts, old = part.sides.upper.facts(path), part.sides.old(path)
     if facts is None or old is None or not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         return None
-    new = part.new(path, facts)
+    new = part.sides.new(path, facts)
     if new is None or old.type is not FILE or old.links > 1:
         return None
     changes = list(part.changed(path, old, new))
@@ -66,11 +66,11 @@ def _above(path: str) -> Iterator[str]:
 
 def _is_plain(part: Part, folder: str) -> bool:
     """Whether both sides have a folder, and the layer shows what the host has in it."""
-    facts, old = part.upper.facts(folder), part.old(folder)
+    facts, old = part.sides.upper.facts(folder), part.sides.old(folder)
     return (
         facts is not None
         and stat.S_ISDIR(facts.st_mode)
         and old is not None
         and old.type is FOLDER
-        and not part.is_opaque(folder)
+        and not part.sides.is_opaque(folder)
     )

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from types import MappingProxyType
 from typing import NoReturn
 
 from podbot.errors import Kind, SnapshotRestoreError, SnapshotSerializationError
+from podbot.frozen import frozen_dict
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session.codec import CodecError, Json, Types, decode, encode, qualified_name
 from podbot.runtime.session.slices import Slice
@@ -100,8 +100,8 @@ def _read(whole: Json, types: Types) -> Snapshot:
         raise CodecError("it does not say which session it is of, or when")
     if not isinstance(tags, dict) or not all(isinstance(tag, str) for tag in tags.values()):
         raise CodecError("its tags are not text")
-    slices = MappingProxyType(_read_slices(whole["slices"], types))
-    return Snapshot(session_id, created_at, MappingProxyType(tags), slices)
+    slices = frozen_dict(_read_slices(whole["slices"], types))
+    return Snapshot(session_id, created_at, frozen_dict(tags), slices)
 
 
 def _read_slices(listed: Json, types: Types) -> dict[type, Slice[object]]:

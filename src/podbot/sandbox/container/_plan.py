@@ -92,7 +92,7 @@ def profile(draft: Draft) -> Profile:
         seccomp="default" if settings.seccomp == "engine" else TOOLS.seccomp,
         user=draft.identity.user,
         userns=draft.identity.userns,
-        network=settings.policy.network,
+        network=str(settings.policy.network),  # engines have the same words
         cpu=limits.cpu,
         memory=limits.memory,
         pids=limits.pids,

@@ -66,7 +66,7 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         Guarantee("kernel", made.runtime in KERNEL_OF_ITS_OWN, _kernel(made.runtime)),
         Guarantee("limit.output", True, "the guest cuts what it keeps"),
     ]
-    if policy.network == "none":
+    if policy.network.separate:
         found.append(Guarantee("network", True, "net namespace with loopback only"))
     else:
         found.append(Guarantee("network", False, "the policy gives the host's network"))

@@ -10,6 +10,8 @@ import contextlib
 import os
 import socket
 import threading
+import time
+from typing import TYPE_CHECKING
 
 from podbot.engine import Engine, Facts
 from podbot.errors import (
@@ -21,7 +23,7 @@ from podbot.errors import (
     SandboxError,
 )
 from podbot.frozen import dataclass, replace
-from podbot.sandbox import over_stream
+from podbot.sandbox import bookkeeping, over_stream
 from podbot.sandbox.container import (
     _engines,
     _identity,
@@ -40,10 +42,13 @@ from podbot.sandbox.container._stream import Attached
 from podbot.sandbox.container._target import Target
 from podbot.sandbox.container._workspace import Workspace
 from podbot.sandbox.container.place import Door, Place
-from podbot.sandbox.container.settings import WORKDIR, Settings, no_folder
+from podbot.sandbox.container.settings import BACKEND, WORKDIR, Settings, no_folder
 from podbot.sandbox.container.settings import Target as GivenTarget
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.layers.disk_watcher import DiskWatcher
+
+if TYPE_CHECKING:
+    from podbot.sandbox.layers import Layer
 
 READY_SECONDS = 60.0
 SELINUX = "/sys/fs/selinux/enforce"
@@ -82,6 +87,7 @@ class ContainerSession:
         """What was made last, for whoever tells of it."""
         self._watcher: DiskWatcher | None = None
         self._over = False
+        self._began = time.time()
         self._process = os.getpid()
         self._lock = threading.RLock()
 
@@ -336,7 +342,8 @@ class ContainerSession:
                     remedy="upload() what it needs",
                 )
             target = targets.checked(given, self.settings.policy)
-            prepared.workspace.fill(target, prepared.identity, self.settings.limits)
+            settings = self.settings
+            prepared.workspace.fill(target, prepared.identity, settings.limits, settings.title)
             self._prepared = replace(prepared, target=target)
             if self._watcher is not None and self.running is not None:
                 self._watcher.stop()
@@ -374,11 +381,25 @@ class ContainerSession:
 
     def _leave(self) -> None:
         prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            try:
-                prepared.workspace.settle()
-            finally:
-                prepared.place.remove()
+        if prepared is None:
+            return
+        try:
+            prepared.workspace.settle()
+        finally:
+            prepared.place.remove()
+        self._note(prepared.workspace.layer)
+
+    def _note(self, layer: Layer | None) -> None:
+        """Say in the books who made what stays of it, if anything does."""
+        settings, made = self.settings, self.made
+        if layer is not None and made is not None and layer.path.exists():
+            kept = bookkeeping.Kept(
+                layer, BACKEND, settings.policy.network, _report.guarantees(made),
+                _report.notes(made), settings.title, self._began,
+            )  # fmt: skip
+            bookkeeping.note(kept)
+        elif settings.layer is not None and not settings.layer.path.exists():
+            bookkeeping.left(settings.layer.id)
 
 
 def _selinux(prepared: Prepared, line: Line) -> bool:

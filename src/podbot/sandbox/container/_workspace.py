@@ -77,12 +77,15 @@ class Workspace:
             fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
-    def fill(self, target: Target, identity: Identity, limits: Limits) -> None:
+    def fill(
+        self, target: Target, identity: Identity, limits: Limits, title: str | None = None
+    ) -> None:
         """Make an empty workspace, mounted already, that of a target: copied in, for review."""
         traits = _traits(identity)
         layer, lock = layers.create(
-            (target.path,), "copy", False, target.hidden, traits, filling=True
-        )
+            (target.path,), "copy", False, target.hidden, traits,
+            filling=True, title=title,
+        )  # fmt: skip
         try:
             # The same folder under another name: what is mounted inside goes along.
             os.rmdir(layer.upper(0))
@@ -120,7 +123,7 @@ def prepare(
             reason = targets.why_copied(target, overlaying)
             if reason is None:
                 try:
-                    return _overlaid(target, identity, overlaying, place), place
+                    return _overlaid(target, identity, overlaying, place, settings.title), place
                 except Unmappable as unmappable:
                     reason = _roots_own(target, unmappable)
             copied = reason
@@ -161,9 +164,17 @@ def _bound(settings: Settings, target: Target, identity: Identity) -> Contents:
     return Contents(BindMount(target.path, WORKDIR), Path(target.path))
 
 
-def _overlaid(target: Target, identity: Identity, overlaying: Overlaying, place: Place) -> Contents:
+def _overlaid(
+    target: Target,
+    identity: Identity,
+    overlaying: Overlaying,
+    place: Place,
+    title: str | None = None,
+) -> Contents:
     traits = _overlay_traits(identity, overlaying)
-    layer, lock = layers.create((target.path,), "overlay", False, target.hidden, traits)
+    layer, lock = layers.create(
+        (target.path,), "overlay", False, target.hidden, traits, title=title
+    )
     try:
         owner, view = target.owner, _view(target, identity, place)
         if view is not None:
@@ -204,7 +215,9 @@ def _roots_own(target: Target, why: Unmappable) -> str:
 
 def _copied(settings: Settings, target: Target, identity: Identity, reason: str) -> Contents:
     traits = _traits(identity)
-    layer, lock = layers.create((target.path,), "copy", False, target.hidden, traits, filling=True)
+    layer, lock = layers.create(
+        (target.path,), "copy", False, target.hidden, traits, filling=True, title=settings.title
+    )
     try:
         _copy_in(target, layer, identity, settings.limits)
         layers.complete(layer, lock)

@@ -58,7 +58,7 @@ class Exec:
                 far.append(end)
             self.started, began = time.monotonic(), boot_time()
             self.number, whole = guest.new_job(env)
-            pid = spawn_program(argv, whole, cwd, actions)
+            pid = self.start(argv, whole, cwd, actions)
         except OSError as error:
             for fd in near:
                 os.close(fd)
@@ -82,6 +82,12 @@ class Exec:
         timeout = request.get("timeout")
         self.timer = guest.loop.after(timeout, self._expired) if timeout else None
         guest.loop.on_exit(pid, self._exited)
+
+    def start(
+        self, argv: list[str], env: Mapping[str, str], cwd: str | int, actions: Actions
+    ) -> int:
+        """Start what runs; gives its pid."""
+        return spawn_program(argv, env, cwd, actions)
 
     def _changed(self) -> None:
         if self.out.ended and self.err.ended:
@@ -264,12 +270,23 @@ class Spawned:
     def read(self, request: Head) -> None:
         """Answer an `output` request now, or when there is something to say."""
         name = request["stream"]
+        if request.get("close"):
+            self._let_go(name)
         waiting = self.readers[name]
         waiting.append(request)
         self._feed(name)
         timeout = request.get("timeout")
         if request in waiting and timeout is not None:
             self.guest.loop.after(timeout, lambda: self._overdue(name, request))
+
+    def _let_go(self, name: str) -> None:
+        """Nobody reads a stream any more; a terminal that nobody sits at hangs up."""
+        stream = self.streams.get(name)
+        if stream is not None:
+            stream.clear()
+            stream.close()
+        if self._terminal is not None and self.input is not None:
+            self.input.close()
 
     def _overdue(self, name: str, request: Head) -> None:
         if request in self.readers[name]:

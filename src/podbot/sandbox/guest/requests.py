@@ -15,6 +15,7 @@ import sys
 
 from podbot.sandbox.guest import file_requests
 from podbot.sandbox.guest.drafts import UMASK, Draft, Reading, Spool
+from podbot.sandbox.guest.evaluations import Evaluation, Evaluations
 from podbot.sandbox.guest.families import JOB_VARIABLE, exit_of
 from podbot.sandbox.guest.files import Files
 from podbot.sandbox.guest.kernel import Kernel
@@ -30,15 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import ClassVar, Protocol, TypeVar
 
-    from podbot.sandbox.guest.families import Family
     from podbot.sandbox.guest.streams import Output
     from podbot.sandbox.guest.wire import Bytes, Head
     from podbot.sandbox.guest.workers import Answer
 
     class Job(Protocol):
         """Something that runs, and ends with what it started when it is killed."""
-
-        family: Family
 
         @property
         def pid(self) -> int | None: ...
@@ -69,9 +67,11 @@ class Guest:
         self._drains: collections.deque[Output] = collections.deque()
         self._last = 0
         self.kernel = Kernel(self)
+        self.evaluations = Evaluations(self)
         self.workdir, self.python = "/", sys.executable
         self.rg: str | None = None
         self._environment: dict[str, str] = {}
+        self._private: list[str] = []
 
     def serve(self, in_fd: int, out_fd: int) -> None:
         """Until the host hangs up; then nothing of this sandbox is left."""
@@ -103,8 +103,19 @@ class Guest:
     def refuse(self, request: Head, kind: str, message: str) -> None:
         """Reply that it cannot be done; request 0 (a cancellation) is never answered."""
         if request.get("id"):
+            if kind == "command_not_found":
+                message += self._why_not_there(message)
             error = {"kind": kind, "message": message}
             self.wire.send({"id": request["id"], "error": error})
+
+    def _why_not_there(self, message: str) -> str:
+        """Of a program that the host may well have, below a folder that is empty in here."""
+        for folder in self._private:
+            if f" {folder}/" in f" {message}" and f"{self.workdir}/" not in message:
+                return (
+                    f" ({folder} is the sandbox's own: what the host has there is not seen inside)"
+                )
+        return ""
 
     def new_job(self, env: Mapping[str, str] | None) -> tuple[int, dict[str, str]]:
         """A number for something about to start, and its environment, which carries it."""
@@ -177,6 +188,7 @@ class Guest:
         self._environment = {**os.environ, **head["env"]} if head.get("inherit") else head["env"]
         self.python = head.get("python") or sys.executable
         self.rg = head.get("rg")
+        self._private = head.get("private", [])
         # A sandbox that was started again must not take an old number for a new process.
         self._last = max(self._last, head.get("numbers_after", 0))
         os.umask(UMASK)
@@ -214,6 +226,9 @@ class Guest:
     def _exec(self, head: Head, payload: bytes) -> None:
         stdin = self._spooled(head, "stdin_handle", payload)
         Exec(self, head, head["argv"], head.get("env"), self._cwd(head), stdin)
+
+    def _evaluate(self, head: Head, payload: bytes) -> None:
+        Evaluation(self, head, self._spooled(head, "stdin_handle", payload))
 
     def _spawn(self, head: Head, _: bytes) -> None:
         ended = [
@@ -308,7 +323,8 @@ class Guest:
 
     _OPERATIONS: ClassVar[dict[object, Callable[[Guest, Head, bytes], None]]] = {
         "init": _init, "environment": _set_environment,
-        "cancel": _cancel, "exec": _exec, "spawn": _spawn, "output": _output,
+        "cancel": _cancel, "exec": _exec, "evaluate": _evaluate,
+        "spawn": _spawn, "output": _output,
         "input": _input, "wait": _wait, "signal": _signal, "resize": _resize, "forget": _forget,
         "processes": _processes, "python": _python, "python_interrupt": _python_interrupt,
         "python_restart": _python_restart, **file_requests.OPERATIONS,

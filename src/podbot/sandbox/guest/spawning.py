@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     """What posix_spawn does to a child's descriptors."""
 
 
+DEFAULT_PATH = "/usr/bin:/bin"
+
+
 def find_program(name: str, path: str) -> str:
     """Where a command is, as execvp would look, with the reason when it is nowhere."""
     if "/" in name:
@@ -36,17 +39,22 @@ def find_program(name: str, path: str) -> str:
     raise Refused("command_not_found", f"{name}: no such command in PATH")
 
 
+def enter(cwd: str | int) -> None:
+    """Step into the folder a command shall start in; the caller steps out again."""
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise Refused("bad_cwd", refused(error, cwd).message) from error
+
+
 def spawn_program(argv: list[str], env: Mapping[str, str], cwd: str | int, actions: Actions) -> int:
     """Start a program in a session of its own; gives its pid.
 
     posix_spawn shares this process's memory until exec, which is what makes it quick. The guest
     has one thread, so it may step into the folder for a moment.
     """
-    program = find_program(argv[0], env.get("PATH", "/usr/bin:/bin"))
-    try:
-        os.chdir(cwd)
-    except OSError as error:
-        raise Refused("bad_cwd", refused(error, cwd).message) from error
+    program = find_program(argv[0], env.get("PATH", DEFAULT_PATH))
+    enter(cwd)
     try:
         return os.posix_spawn(
             program, argv, env, file_actions=actions, setsid=True, setsigdef=SPAWN_SIGNALS

@@ -152,7 +152,10 @@ class Wire:
             if self._socket is None:
                 data = os.read(self._in, READ_SIZE)
             else:
-                data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, ANCILLARY_SIZE)
+                # Ours alone from the first moment: a command started meanwhile must not get them.
+                data, ancillary, _, _ = self._socket.recvmsg(
+                    READ_SIZE, ANCILLARY_SIZE, socket.MSG_CMSG_CLOEXEC
+                )
                 for _, _, raw in ancillary:
                     self.descriptors.extend(struct.unpack(f"{len(raw) // 4}i", raw))
         except BlockingIOError:

@@ -47,7 +47,7 @@ def guarantees(
         Guarantee("no_leftovers", True, "pid namespace ends with its first process"),
         Guarantee("limit.output", True, "the guest cuts what it keeps"),
     ]
-    if policy.network == "none":
+    if policy.network.separate:
         found.append(Guarantee("network", True, "net namespace with loopback only"))
     else:
         found.append(Guarantee("network", False, "the policy gives the host's network"))
@@ -62,6 +62,18 @@ def guarantees(
         found.append(Guarantee(f"writable:{path}", False, "the policy lets it change for real"))
     found += _limit_guarantees(limits, group)
     return tuple(found)
+
+
+def veiled(wanted: list[str], done: tuple[str, ...]) -> tuple[Guarantee, ...]:
+    """Whether what only root may read is closed to root inside; others need no help for that."""
+    lacking = [folder for folder in wanted if folder not in done and os.path.isdir(folder)]
+    if not wanted:
+        return ()
+    if lacking:
+        by = f"this host cannot veil {', '.join(lacking)}: what no list names is readable there"
+        return (Guarantee("secrets_of_root", False, by),)
+    by = f"id-mapped mounts: in {', '.join(done)} only what everybody may read is there"
+    return (Guarantee("secrets_of_root", True, by),)
 
 
 def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:

@@ -10,13 +10,13 @@ without ever running anything.
 
 from __future__ import annotations
 
+import _socket as socket
 import contextlib
 import errno
 import fcntl
 import os
 import resource
 import signal
-import socket
 import stat
 import struct
 from collections.abc import Iterator
@@ -76,14 +76,16 @@ def _step(kind: str, what: str, remedy: str | None = DOCTOR) -> Iterator[None]:
 class Terms:
     """What is known before any plan: who we are, and what every sandbox of this host has.
 
-    ``private`` are folders to cover with a fresh tmpfs, and its mode; ``alone`` means no network,
-    ``rehearse`` that there is time to warm up.
+    ``private`` are folders to cover with a fresh tmpfs, and its mode; ``veils`` are mounts to lay
+    over folders (see `_veils`); ``alone`` means no network, ``rehearse`` that there is time to warm
+    up.
     """
 
     uid: int
     gid: int
     layer_root: str
     private: dict[str, str]
+    veils: dict[str, int]
     alone: bool
     rehearse: bool
 
@@ -95,7 +97,8 @@ class HalfwayChild:
     """
 
     def __init__(self, terms: Terms):
-        self._private = terms.private
+        self._private, self._veils = terms.private, terms.veils
+        self._made = list(terms.private)  # folders of ours, where places for mounts can be made
         self._first_fd = os.open("/", os.O_PATH | os.O_CLOEXEC)  # all we open comes after it
         # 1. In the new user namespace we are nobody until we say who we are: ourselves. One id
         #    only, so there is nothing to switch to; setgroups goes before gid_map is allowed.
@@ -142,16 +145,31 @@ class HalfwayChild:
 
         Descriptors opened since this object was made are closed.
         """
-        # 6. The writable layers and the policy's paths, outermost first.
-        layers = [(overlay["at"], self._overlay(overlay)) for overlay in plan["overlays"]]
+        # 6. The writable layers and the policy's paths, outermost first. All of them are opened
+        #    before what only root may read is veiled; what hides paths lies over the veils.
+        writable = [overlay for overlay in plan["overlays"] if overlay["upper"] is not None]
+        layers = [(overlay["at"], self._overlay(overlay)) for overlay in writable]
+        templates = [
+            (overlay, [self._lower(path, overlay["at"]) for path in overlay["lower"][:-1]])
+            for overlay in plan["overlays"]
+            if overlay["upper"] is None
+        ]
         with _step("lockdown_failed", "showing a path of the policy"):
-            binds = [(bind["at"], self._bind(bind)) for bind in plan["binds"]]
+            binds = [(bind, self._bind(bind)) for bind in plan["binds"]]
+        openings = self._veil(plan)
+        layers += self._hiding(templates, openings) + openings
         with _step("lockdown_failed", "attaching the layers"):
             for at, mount in sorted(layers, key=_depth):
                 self._attach(mount, at)
-            for at, mount in sorted(binds, key=_depth):
-                with contextlib.suppress(FileNotFoundError):  # what it covers went meanwhile
-                    self._attach(mount, at)
+            for bind, mount in sorted(binds, key=lambda bound: len(bound[0]["at"])):
+                if not bind["covers"]:
+                    self._attach(mount, bind["at"])
+                elif not _is_at_or_below(bind["at"], openings):
+                    # What it covers went meanwhile, or is behind a veil.
+                    with contextlib.suppress(FileNotFoundError, PermissionError):
+                        self._attach(mount, bind["at"])
+            for _, mount in openings:
+                kernel.set_attributes(mount, add=kernel.MOUNT_ATTR_RDONLY)
         # 7. /proc becomes read-only: to the kernel, root in here is still the owner of
         #    /proc/sys, and capabilities are not asked for there.
         with _step("lockdown_failed", "closing /proc"):
@@ -175,15 +193,54 @@ class HalfwayChild:
                 return kernel.open_real(os.fsencode(path[len(folder) + 1 :]), flags, fd)
         return kernel.open_real(os.fsencode(path), flags)
 
-    def _overlay(self, overlay: Overlay) -> int:
+    def _veil(self, plan: Plan) -> list[tuple[str, int]]:
+        """Lay the veils; gives what takes the place of folders that are closed behind them."""
+        with _step("lockdown_failed", "veiling what only root may read"):
+            for folder, mount in self._veils.items():
+                if folder in plan["veils"]:
+                    kernel.attach(mount, os.fsencode(folder))
+                os.close(mount)
+            openings = plan["openings"] if self._veils else []
+            self._made += openings
+            return [
+                (at, kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, SAFE))
+                for at in openings
+            ]
+
+    def _hiding(
+        self, templates: list[tuple[Overlay, list[int]]], openings: list[tuple[str, int]]
+    ) -> list[tuple[str, int]]:
+        """The overlays that only hide, over what the veils leave of their folders."""
+        found = []
+        for overlay, above in templates:
+            at = overlay["at"]
+            if _is_at_or_below(at, openings):
+                continue  # nothing of it is there
+            with contextlib.suppress(PermissionError):  # closed behind a veil
+                os.close(self._original(at))
+                found.append((at, self._overlay(overlay, above)))
+        return found
+
+    def veiled(self, plan: Plan) -> list[str]:
+        """The folders that were veiled, of those that should be."""
+        return [folder for folder in plan["veils"] if folder in self._veils]
+
+    def _lower(self, path: str, at: str) -> int:
+        with _step("target_refused", f"opening {at}", "it changed meanwhile: try again"):
+            return self._original(path)
+
+    def _overlay(self, overlay: Overlay, above: list[int] | None = None) -> int:
+        """An overlay; what is ``above`` its last lower folder may have been opened before."""
         # Layers are named by descriptor, so no byte of a path is ever read as an option.
-        with _step("target_refused", f"opening {overlay['at']}", "it changed meanwhile: try again"):
-            lower = [f"/proc/self/fd/{self._original(path)}" for path in overlay["lower"]]
-            options: dict[str, str | None] = {"userxattr": None, "lowerdir": ":".join(lower)}
-            if overlay["upper"] is not None and overlay["work"] is not None:
-                options["upperdir"] = f"/proc/self/fd/{self._original(overlay['upper'])}"
-                options["workdir"] = f"/proc/self/fd/{self._original(overlay['work'])}"
-        with _step("overlay_refused", f"mounting an overlay over {overlay['at']}", OTHER_TARGET):
+        at, paths = overlay["at"], overlay["lower"]
+        if above is None:
+            above = [self._lower(path, at) for path in paths[:-1]]
+        lower = [f"/proc/self/fd/{fd}" for fd in (*above, self._lower(paths[-1], at))]
+        options: dict[str, str | None] = {"userxattr": None, "lowerdir": ":".join(lower)}
+        if overlay["upper"] is not None and overlay["work"] is not None:
+            options["upperdir"] = f"/proc/self/fd/{self._lower(overlay['upper'], at)}"
+            options["workdir"] = f"/proc/self/fd/{self._lower(overlay['work'], at)}"
+        with _step("overlay_refused", f"mounting an overlay over {at}", OTHER_TARGET):
             return kernel.new_mount("overlay", options, SAFE)
 
     def _bind(self, bind: Bind) -> int:
@@ -199,7 +256,7 @@ class HalfwayChild:
     def _attach(self, mount: int, at: str) -> None:
         """Attach a mount; its place is made where it lies in a fresh private folder."""
         path = os.fsencode(at)
-        if any(at.startswith(folder + "/") for folder in self._private):
+        if any(at.startswith(folder + "/") for folder in self._made):
             if stat.S_ISDIR(os.fstat(mount).st_mode):
                 os.makedirs(path, exist_ok=True)
             else:
@@ -207,6 +264,10 @@ class HalfwayChild:
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
         place = kernel.open_real(path, os.O_PATH | os.O_CLOEXEC)
         kernel.attach(mount, b"", place)
+
+
+def _is_at_or_below(path: str, places: list[tuple[str, int]]) -> bool:
+    return any(f"{path}/".startswith(f"{place}/") for place, _ in places)
 
 
 def _depth(placed: tuple[str, int]) -> int:
@@ -236,9 +297,12 @@ def _devices(devices: list[tuple[bytes, int]]) -> None:
 
 
 def _loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
+    control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
         request = struct.pack("16sh22x", b"lo", 0x1 | 0x8)  # IFF_UP, IFF_LOOPBACK
         fcntl.ioctl(control, 0x8914, request)  # SIOCSIFFLAGS
+    finally:
+        control.close()
 
 
 def _lock_down(plan: Plan) -> None:

@@ -9,7 +9,7 @@ it. It must stay single-threaded, and must never run anything for a sandbox itse
 
 from __future__ import annotations
 
-import array
+import _socket as socket  # the plain one brings a quarter of the standard library
 import contextlib
 import fcntl
 import gc
@@ -18,7 +18,7 @@ import os
 import resource
 import select
 import signal
-import socket
+import struct
 import sys
 import time
 
@@ -28,7 +28,7 @@ from podbot.sandbox.guest.loop import usual_signals
 from podbot.sandbox.guest.requests import Guest
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.guest.wire import HEADER
-from podbot.sandbox.overlay import _setup
+from podbot.sandbox.overlay import _setup, _veils
 from podbot.sandbox.overlay.shared import PRIVATE
 
 # Not from typing: it would cost every start several milliseconds.
@@ -91,7 +91,7 @@ class Undertaker:
         try:
             if self._line is None:
                 self._line = self._begin()
-            socket.send_fds(self._line, [path or b"-"], fds, socket.MSG_DONTWAIT)
+            _send(self._line, path or b"-", fds, socket.MSG_DONTWAIT)
         except OSError:
             return False  # it is behind, or gone: the caller does it
         return True
@@ -137,6 +137,7 @@ class Zygote:
         self._discarded: dict[int, str] = {}  # number → the layer to remove once it is dead
         self._spare: Child | None = None
         self._private = {path: mode for path, mode in PRIVATE.items() if os.path.isdir(path)}
+        self._weaver = _veils.Weaver()
         self._owner_fd = os.pidfd_open(owner)
         self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -194,11 +195,11 @@ class Zygote:
 
     def _start(self, request: dict[str, Any], plan: bytes, line: int, lock: int) -> None:
         try:
-            child = self._claim(request["network"] == "none", str(request["layer_root"]))
+            child = self._claim(request["separate"], str(request["layer_root"]))
             for folder in request["cgroups"]:
                 with open(f"{folder}/cgroup.procs", "w") as file:
                     file.write(str(child.pid))
-            socket.send_fds(child.orders, [plan], [line])
+            _send(child.orders, plan, [line])
         except OSError as error:
             kind = "userns_denied" if isinstance(error, kernel.KernelError) else "launch_failed"
             _report(line, kind, f"making namespaces: {error}", _setup.DOCTOR)
@@ -235,7 +236,10 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
-        terms = _setup.Terms(os.getuid(), os.getgid(), layer_root, self._private, alone, rehearse)
+        veils = self._weaver.weave()
+        terms = _setup.Terms(
+            os.getuid(), os.getgid(), layer_root, self._private, veils, alone, rehearse
+        )
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
             | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)
@@ -245,10 +249,14 @@ class Zygote:
         except OSError:
             ours.close()
             theirs.close()
+            for mount in veils.values():
+                os.close(mount)
             raise
         if pid == 0:
             _become_guest(theirs, terms, self._files)
         theirs.close()
+        for mount in veils.values():
+            os.close(mount)
         try:
             mounts = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -344,7 +352,11 @@ def _become_guest(orders: socket.socket, ground_for: _setup.Terms, files: tuple[
         # The line to the zygote is 3 until the guest's own line takes its place.
         os.dup2(orders.fileno(), GUEST_FD, inheritable=False)
         orders.detach()
-        os.closerange(GUEST_FD + 1, 1 << 20)
+        last = GUEST_FD
+        for mount in sorted(ground_for.veils.values()):
+            os.closerange(last + 1, mount)
+            last = mount
+        os.closerange(last + 1, 1 << 20)
         inside = Guest()
         ground: _setup.HalfwayChild | _setup.SetupError
         try:
@@ -375,7 +387,7 @@ def _serve(inside: Guest, ground: _setup.HalfwayChild | _setup.SetupError, plan:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
         return
     inside.configure(plan["config"])
-    _say(GUEST_FD, {"id": 0, "ready": True})
+    _say(GUEST_FD, {"id": 0, "ready": True, "veiled": ground.veiled(plan)})
     inside.serve(GUEST_FD, GUEST_FD)
 
 
@@ -391,20 +403,26 @@ def _say(line: int, head: dict[str, object]) -> None:
         os.write(line, HEADER.pack(len(body), 0) + body)
 
 
+def _send(line: socket.socket, data: bytes, fds: list[int], flags: int = 0) -> None:
+    rights = struct.pack(f"{len(fds)}i", *fds)
+    with_it = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if fds else []
+    line.sendmsg([data], with_it, flags)
+
+
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    fds = array.array("i")
     data, ancillary, _, _ = control.recvmsg(
-        MESSAGE_LIMIT, socket.CMSG_SPACE(2 * fds.itemsize), socket.MSG_CMSG_CLOEXEC
+        MESSAGE_LIMIT, socket.CMSG_SPACE(struct.calcsize("2i")), socket.MSG_CMSG_CLOEXEC
     )
+    fds: list[int] = []
     for _, _, raw in ancillary:
-        fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
-    return data, list(fds)
+        fds += struct.unpack(f"{len(raw) // 4}i", raw[: len(raw) - len(raw) % 4])
+    return data, fds
 
 
 def main() -> None:
     """Serve the control socket whose descriptor, and the owner whose pid, are on the line."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    control.set_inheritable(False)
+    os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 1 << 20)  # what the owner's caller left open for children
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # one lock a sandbox

@@ -29,10 +29,10 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the zygote must know to start one sandbox."""
+    """What the zygote must know to start one sandbox: ``separate``, with a network of its own."""
 
     plan: Plan
-    network: str
+    separate: bool
     cgroups: list[str]
     layer_root: str
 
@@ -72,7 +72,7 @@ class ZygoteOwner:
         with self._lock:
             number = next(self._numbers)
             request = {
-                "op": "start", "number": number, "network": order.network,
+                "op": "start", "number": number, "separate": order.separate,
                 "cgroups": order.cgroups, "layer_root": order.layer_root,
             }  # fmt: skip
             # The plan goes behind it on a line of its own: the zygote passes it on unread.
