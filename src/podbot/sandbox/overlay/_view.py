@@ -92,7 +92,9 @@ class View:
         return any(is_below(path, target) for target in self.targets)
 
     def is_covered(self, path: str) -> bool:
-        """Whether a path lies below an overlay or a private folder."""
+        """Whether a path lies below an overlay or a private folder, and not in the host's own."""
+        if any(is_below(path, folder) for folder in self.writable):
+            return False
         places = (*PRIVATE, "/dev", *self.targets, *((self.home_layer,) if self.home_layer else ()))
         return any(is_below(path, place) for place in (*places, *self.hiding.parents))
 
