@@ -29,6 +29,7 @@ import podbot
 from podbot import Network, Policy, errors
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 from podbot.frozen import frozen_dict
+from podbot.runs.request import LaunchRequest
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox import Guarantee
@@ -61,7 +62,12 @@ GIVEN: dict[str, dict[str, object]] = {
     "ContainerState": {"details": {"Id": "x"}},
     "ImageInfo": {"details": {"Id": "x"}},
     "PodmanSandboxConfig": {"engine": "unix:///a"},
-    "ServeRequest": {"backend": "podman", "network": "host", "environment": {"A": "1"}},
+    "LaunchRequest": {
+        "backend": "podman",
+        "network": "host",
+        "environment": frozen_dict({"A": "1"}),
+    },
+    "ServeRequest": {"launch": LaunchRequest(("a",), backend="podman", network="host")},
     "Snapshot": {"slices": frozen_dict(), "tags": frozen_dict({"a": "b"})},
 }
 """Fields that cannot be anything of their type."""
@@ -188,7 +194,14 @@ def same(one: Any, other: Any) -> bool:
 
 def test_there_are_values_to_try() -> None:
     names = {cls.__name__ for cls in VALUES}
-    assert names >= {"Policy", "Limits", "RunRequest", "ExecResult", "Guarantee", "ContainerSpec"}
+    assert names >= {
+        "Policy",
+        "Limits",
+        "LaunchRequest",
+        "ExecResult",
+        "Guarantee",
+        "ContainerSpec",
+    }
     assert names >= {"Profile", "Change", "ShellParams", "ShellResult", "Record", "Snapshot"}
     assert set(LIVE) <= set(NAMES), "a name here is that of no class"
 
