@@ -187,7 +187,7 @@ class Policy:
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.environment, Mapping):
             raise SandboxError(
-                "Policy.environment wants a mapping of names to values",
+                "Policy.environment must be a mapping of names to values",
                 kind=Kind.INVALID,
                 remedy='write environment={"NAME": "value"}',
             )
@@ -229,7 +229,7 @@ def _texts(name: str, given: object) -> tuple[str, ...]:
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
         what = "one string" if isinstance(given, str) else f"{given!r:.80}"
         raise SandboxError(
-            f"Policy.{name} wants a tuple of strings, not {what}",
+            f"Policy.{name} must be a tuple of strings, not {what}",
             kind=Kind.INVALID,
             remedy=f"write {name}=(…,)",
         )
