@@ -54,7 +54,8 @@ def plugin(tmp_path: Path, project: Path) -> dict[str, str]:
         "from podbot.sandbox.overlay.launcher import OverlayLauncher\n"
         "class KeepingLauncher(OverlayLauncher):\n    name = 'keeping'\n"
     )
-    return {**os.environ, "PYTHONPATH": str(site)}
+    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def podbot(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
