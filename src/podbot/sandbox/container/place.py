@@ -123,7 +123,7 @@ class Door:
             look()
             if time.monotonic() > deadline:
                 raise LaunchError(
-                    f"the guest did not come within {seconds:.0f} s",
+                    f"the guest did not connect within {seconds:.0f} s",
                     kind=Kind.GUEST_UNRESPONSIVE,
                     remedy="look at what else this machine is doing; "
                     "`podbot doctor` tells whether containers work here",
