@@ -37,7 +37,7 @@ from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from podbot.sandbox.layers.disk_watcher import DiskWatcher
+    from podbot.sandbox.layers.disk_watcher import Watcher
     from podbot.sandbox.overlay._plan import Bind, Overlay, Plan
 
 
@@ -202,8 +202,8 @@ class OverlayLauncher(Launcher):
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             notes = (*view.healed, *_key_files.notes(view.by_rule, view.home), *notes)
-            veiled = _failures.await_ready(ours)
-            guarantees += _report.veiled(plan["veils"], veiled)
+            ready = _failures.await_ready(ours)
+            guarantees += _report.veiled(plan["veils"], ready.veiled)
         except BaseException:
             ours.close()
             theirs.close()
@@ -215,7 +215,9 @@ class OverlayLauncher(Launcher):
         os.close(lock)  # the zygote's copy keeps the layer locked while the sandbox lives
         running = _Running(layer, group, zygote, number, self.discard, below)
         if self.limits.disk is not None:
-            running.watch(self.limits.disk)
+            running.watch_disk(self.limits.disk)
+        if self.limits.memory is not None and "memory" not in group.enforced:
+            running.watch_memory(self.limits.memory, ready.pid)
         return Launched(
             workdir=view.targets[0],
             guarantees=guarantees,
@@ -346,14 +348,25 @@ class _Running:
         self._layer, self._group, self._below = layer, group, below
         self._zygote, self._number = zygote, number
         self._discard = discard
-        self._watcher: DiskWatcher | None = None
+        self._disk: Watcher | None = None
+        self._memory: Watcher | None = None
         self._ended = False
 
-    def watch(self, limit: int) -> None:
+    def watch_disk(self, limit: int) -> None:
         """Mind how much the layer holds."""
         from podbot.sandbox.layers.disk_watcher import DiskWatcher
 
-        self._watcher = DiskWatcher(self._layer.path, limit, self._kill)
+        self._disk = DiskWatcher(self._layer.path, limit, self._kill)
+
+    def watch_memory(self, limit: int, guest: int) -> None:
+        """Mind how much memory a guest and all that descends from it have."""
+        from podbot.sandbox.layers.disk_watcher import Watcher
+        from podbot.sandbox.overlay import _memory_use
+
+        def measure(enough: int) -> int:
+            return _memory_use.usage(guest, enough)
+
+        self._memory = Watcher(limit, measure, self._kill)
 
     def _kill(self) -> None:
         self._zygote.end(self._number)
@@ -366,8 +379,9 @@ class _Running:
         if self._ended:
             return
         self._ended = True
-        if self._watcher is not None:
-            self._watcher.stop()
+        for watcher in (self._disk, self._memory):
+            if watcher is not None:
+                watcher.stop()
         if not self._discard or self._group.folders:
             self._zygote.end(self._number)
             self._group.remove()
@@ -385,9 +399,15 @@ class _Running:
 
     def reason(self) -> SandboxError | None:
         """Why the guest is gone, if we know."""
-        if self._watcher is not None and self._watcher.tripped:
+        if self._memory is not None and self._memory.tripped:
             return SandboxError(
-                f"the sandbox wrote more than its disk limit of {self._watcher.limit} bytes",
+                f"the sandbox had more memory in all than its limit of {self._memory.limit} bytes",
+                kind=Kind.LIMIT,
+                remedy="raise Limits(memory=…); what it wrote is kept in its layer",
+            )
+        if self._disk is not None and self._disk.tripped:
+            return SandboxError(
+                f"the sandbox wrote more than its disk limit of {self._disk.limit} bytes",
                 kind=Kind.DISK_LIMIT,
                 remedy="raise Limits(disk=…); what it wrote is kept in its layer",
             )
