@@ -37,7 +37,7 @@ def guarantees(
         Guarantee("system_calls", True, "seccomp filter"),
         Guarantee("secrets", True, "hidden paths do not exist inside"),
         Guarantee("environment", True, "a short allowlist of variables"),
-        Guarantee("unix_sockets", True, "not reachable through overlays and private folders"),
+        _unix_sockets(policy),
         Guarantee(
             "unix_sockets_elsewhere",
             False,
@@ -62,6 +62,15 @@ def guarantees(
         found.append(Guarantee(f"writable:{path}", False, "the policy lets it change for real"))
     found += _limit_guarantees(limits, group)
     return tuple(found)
+
+
+def _unix_sockets(policy: Policy) -> Guarantee:
+    if not policy.writable:
+        by = "not reachable through overlays and private folders"
+        return Guarantee("unix_sockets", True, by)
+    # The folder itself is shown, and a socket in it is the host's: no mount keeps one from it.
+    by = "the policy makes folders of the host writable: a socket made in one later is reachable"
+    return Guarantee("unix_sockets", False, by)
 
 
 def veiled(wanted: list[str], done: tuple[str, ...]) -> tuple[Guarantee, ...]:

@@ -20,7 +20,16 @@ from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import _failures, _git_data, _hiding, _programs, _report, cgroups, owner
+from podbot.sandbox.overlay import (
+    _failures,
+    _git_data,
+    _hiding,
+    _key_files,
+    _programs,
+    _report,
+    cgroups,
+    owner,
+)
 from podbot.sandbox.overlay._running import Below, Running
 from podbot.sandbox.overlay._view import View
 from podbot.sandbox.overlay.cgroups import Group
@@ -198,7 +207,7 @@ class OverlayLauncher(Launcher):
             # Said while the child works; then wait for it.
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
-            notes = (*view.healed, *notes)
+            notes = (*view.healed, *_key_files.notes(view.by_rule, view.home), *notes)
             veiled = _failures.await_ready(ours)
             guarantees += _report.veiled(plan["veils"], veiled)
         except BaseException:
