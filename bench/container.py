@@ -12,7 +12,7 @@ import podbot.sandbox
 from bench.measure import Side, Spread, race
 from bench.rows import Absent, Outcome, Row, Target
 from bench.setting import Setting
-from podbot.engine import DEFAULT_IMAGE, connect
+from podbot.engine import DEFAULT_IMAGE, Engine, connect
 from podbot.errors import PodbotError
 from podbot.sandbox import ContainerSandbox
 
@@ -124,7 +124,9 @@ def _starts(setting: Setting, options: dict[str, object]) -> list[Row]:
 def _roots(setting: Setting, options: dict[str, object]) -> list[Outcome]:
     """A container over a folder of root's, who is nobody inside, beside one over a user's."""
     about = f"a container over root's folder of {FILES:,} files"
-    if os.geteuid() != 0 or options["engine"].facts.rootless:  # type: ignore[attr-defined]
+    engine = options["engine"]
+    assert isinstance(engine, Engine)
+    if os.geteuid() != 0 or engine.facts.rootless:
         return [Absent("container", about, "only for root, with an engine of root's", "skipped")]
     left: list[podbot.sandbox.Sandbox] = []
 

@@ -192,7 +192,7 @@ def _on_terminal(
         ["setsid", "-c", *argv], stdin=far, stdout=far, stderr=far, **surroundings
     )
     os.close(far)
-    _started(_hear, connection, open(os.dup(near), "wb", buffering=0))  # noqa: SIM115
+    _started(_hear, connection, open(os.dup(near), "wb", buffering=0))  # noqa: SIM115 - `_hear` closes it
     with suppress(OSError):  # what reads a terminal that is closed at its far end gets EIO
         while data := os.read(near, 65536):
             connection.sendall(data)

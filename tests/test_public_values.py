@@ -29,7 +29,7 @@ import podbot
 from podbot import Network, Policy, errors
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 from podbot.frozen import frozen_dict
-from podbot.runs import LaunchRequest
+from podbot.runs.request import LaunchRequest
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox import Guarantee
@@ -62,7 +62,12 @@ GIVEN: dict[str, dict[str, object]] = {
     "ContainerState": {"details": {"Id": "x"}},
     "ImageInfo": {"details": {"Id": "x"}},
     "PodmanSandboxConfig": {"engine": "unix:///a"},
-    "ServeRequest": {"launch": LaunchRequest(backend="local", environment={"A": "1"})},
+    "LaunchRequest": {
+        "backend": "podman",
+        "network": "host",
+        "environment": frozen_dict({"A": "1"}),
+    },
+    "ServeRequest": {"launch": LaunchRequest(("a",), backend="podman", network="host")},
     "Snapshot": {"slices": frozen_dict(), "tags": frozen_dict({"a": "b"})},
 }
 """Fields that cannot be anything of their type."""

@@ -124,7 +124,7 @@ def test_a_diff_is_a_patch_or_json_and_not_both(project: Path, capsys: Captured)
     assert main(["changes", "diff", "mine", "--patch", "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["kind"] == "invalid"
-    assert error["message"] == "--patch and --json are two formats"
+    assert error["message"] == "--patch and --json cannot be used together"
 
 
 def test_a_missing_folder_is_not_a_want_of_space(project: Path, capsys: Captured) -> None:

@@ -132,7 +132,7 @@ def run(
     by then, and stays with the layer whatever happens next; only a layer without changes is removed
     in the end, and its record with it. On a backend that keeps no changes apart nothing is noted.
 
-    Raises `LaunchError`, `SandboxError`, `ConfigError` for what the backend cannot keep to, and,
+    Raises `LaunchError`, `SandboxError`, `ConfigError` for what the backend does not support, and,
     for the name, ``continue_in`` and the state folder, `ChangesError`.
     """
     command = ops.command(request.command, None, None)

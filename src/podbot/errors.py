@@ -13,7 +13,7 @@ from enum import StrEnum
 class Kind(StrEnum):
     """What went wrong, as a stable word that programs may compare with."""
 
-    # Asking for something that makes no sense.
+    # Asking for something that is not valid.
     INVALID = "invalid"
     UNSUPPORTED = "unsupported"
     UNKNOWN_BACKEND = "unknown_backend"
@@ -167,7 +167,7 @@ class ChangesError(PodbotError):
 
 
 class ConfigError(PodbotError):
-    """A setting is missing or makes no sense. ``field`` names it."""
+    """A setting is missing or is not valid. ``field`` names it."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class ContainerError(PodbotError):
 
 
 class SessionError(PodbotError):
-    """A session was asked for something that makes no sense. It is as it was."""
+    """A session was asked for something that is not valid. It is as it was."""
 
 
 class SnapshotSerializationError(SessionError):

@@ -86,7 +86,7 @@ class Header:
         """The permissions, and nothing else."""
         mode = self._number(100, 108)
         if mode > 0o7777 and not self._rules.foreign:
-            raise self._rules.bad("its mode makes no sense")
+            raise self._rules.bad("its mode is not valid")
         return mode & 0o7777
 
     @property
@@ -133,7 +133,7 @@ class Header:
     def _number(self, start: int, end: int) -> int:
         found = _number(self._block[start:end], self._rules.foreign)
         if found is None:
-            raise self._rules.bad("a number in a header makes no sense")
+            raise self._rules.bad("a number in a header is not valid")
         return found
 
 
@@ -265,7 +265,7 @@ class TarStream:
 def decimal(text: bytes, bad: Callable[[str], PodbotError]) -> int:
     """A number of an extended header."""
     if not _DECIMAL.fullmatch(text):
-        raise bad("a number makes no sense")
+        raise bad("a number is not valid")
     return int(text)
 
 

@@ -27,11 +27,8 @@ def place(own_layers: Path, target: Path) -> Iterator[Place]:
     if os.geteuid() != 0:
         pytest.skip("only root can map root's ids")
     made = Place()
-    upper, work = made.path / "u", made.path / "w"
-    upper.mkdir()
-    work.mkdir()
     try:
-        View(str(target), made.lower).try_overlay(upper, work)
+        View(str(target), made.lower).try_overlay(made.workspace)
         yield made
     except Unmappable as unmappable:
         pytest.skip(str(unmappable))

@@ -13,6 +13,7 @@ import pytest
 from inside import inside, shell
 
 from podbot.sandbox import Policy
+from podbot.sandbox.layers import mounts
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 CONNECT = """
@@ -262,6 +263,33 @@ tell([attempt(connect, socket.AF_UNIX, socket.SOCK_STREAM, path) for path in sys
             assert inside(sandbox, code, *paths) == ["ECONNREFUSED", "ECONNREFUSED"]
             assert not was_reached(one)
             assert not was_reached(two)
+
+
+def test_sockets_in_a_folder_made_writable_are_covered_or_it_is_said(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mounts, "SOCKET_SECONDS", -1.0)  # what is there now, not a second ago
+    code = CONNECT + "tell(attempt(connect, socket.AF_UNIX, socket.SOCK_STREAM, sys.argv[1]))"
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        monkeypatch.setenv("HOME", home)
+        real = Path(home) / "shared"
+        real.mkdir()
+        path, later = str(real / "agent.sock"), str(real / "later.sock")
+        policy = Policy(writable=(str(real),))
+        with (
+            listening(socket.AF_UNIX, path) as server,
+            OverlaySandbox(target, policy=policy, discard=True) as sandbox,
+        ):
+            assert inside(sandbox, code, path) in ("ECONNREFUSED", "EACCES")
+            assert not was_reached(server)
+            with listening(socket.AF_UNIX, later):
+                assert inside(sandbox, code, later) == "worked"  # and so it is not promised
+            promised = {g.name: g.enforced for g in sandbox.guarantees}
+            assert promised["unix_sockets"] is False
+            sandbox.write(str(real / "made"), b"x")
+        assert (real / "made").read_bytes() == b"x"
+    with OverlaySandbox(target, discard=True) as sandbox:
+        assert {g.name: g.enforced for g in sandbox.guarantees}["unix_sockets"] is True
 
 
 def test_a_fifo_of_the_target_does_not_lead_to_the_host(target: Path) -> None:

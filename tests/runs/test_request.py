@@ -85,5 +85,5 @@ def test_an_unknown_backend_is_named_with_the_nearest(target: Path) -> None:
 
 
 def test_an_image_without_a_container_is_refused_late_but_before_it_runs(target: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot keep to image"):
+    with pytest.raises(ConfigError, match="does not support image"):
         open_sandbox(LaunchRequest(("true",), image="debian", targets=(target,)), None)

@@ -35,9 +35,9 @@ def discard(arguments: argparse.Namespace) -> int:
     many = arguments.all or arguments.older_than is not None
     if arguments.id and many:
         raise ChangesError(
-            "runs are named, or all or old ones are meant: not both",
+            "runs are named, and all or old ones are asked for too",
             kind=Kind.INVALID,
-            remedy="leave out the names, or --all and --older-than",
+            remedy="leave out the names, or leave out --all and --older-than",
         )
     if many:
         # The runs of this folder, or with --all those everywhere; of these the old ones.
@@ -47,7 +47,7 @@ def discard(arguments: argparse.Namespace) -> int:
         return _discard_many(meant, arguments)
     if not arguments.id:
         raise ChangesError(
-            "it is not said what to throw away",
+            "nothing was named to throw away",
             kind=Kind.INVALID,
             remedy="name runs (`podbot changes list` has them), or say --older-than 7d (those of "
             "this folder), --all (everywhere), or both",

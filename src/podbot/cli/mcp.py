@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
-        help="a path that shall not exist for the tools, besides keys and logins",
+        help="a path to hide from the tools, besides keys and logins",
     )  # fmt: skip
     parser.add_argument(
         "--show", action="append", default=[], metavar="PATH", help="an exception to what is hidden"

@@ -202,7 +202,7 @@ def _refuse_for_local(options: Options) -> None:
     for name, value in given.items():
         if value:
             raise ConfigError(
-                f"--backend local isolates nothing and keeps nothing apart: {name} makes no sense",
+                f"{name} cannot be used with --backend local, which keeps nothing apart",
                 kind=Kind.UNSUPPORTED,
                 remedy=f"leave out {name}, or use --backend overlay or container",
                 field=name.removeprefix("--"),

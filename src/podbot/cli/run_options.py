@@ -40,7 +40,7 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
     ),
     "--image": ("value", "IMAGE", "the image of a container"),
     "--net": ("value", "", "the network inside: none (the default), or the host's"),
-    "--hide": ("list", "PATH", "a path that shall not exist inside, besides keys and logins"),
+    "--hide": ("list", "PATH", "a path to hide inside, besides keys and logins"),
     "--show": ("list", "PATH", "an exception to what is hidden, such as ~/.netrc"),
     "--env": (
         "list", "NAME[=VALUE]", "pass a variable of yours on, or set one; others are not seen"
@@ -85,7 +85,7 @@ def seconds(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 < found < 1e9:
-        raise ValueError(f"{text!r} is no time; try 90, 90s, 5m, 2h or 1d")
+        raise ValueError(f"{text!r} is not a length of time; try 90, 90s, 5m, 2h or 1d")
     return found
 
 

@@ -90,7 +90,7 @@ def _table(runs: Sequence[Listed]) -> list[str]:
 
 
 def _row_of_any(run: Listed) -> tuple[str, ...]:
-    """A row even for a layer whose own notes make no sense."""
+    """A row even for a layer whose own notes are not valid."""
     try:
         return _row(run)
     except Exception:
@@ -169,7 +169,7 @@ def diff(arguments: argparse.Namespace) -> int:
     """`podbot changes diff`."""
     if arguments.patch and arguments.json:
         raise ChangesError(
-            "--patch and --json are two formats",
+            "--patch and --json cannot be used together",
             kind=Kind.INVALID,
             remedy="leave one of them out: --json has the changed lines as data",
         )

@@ -1,7 +1,7 @@
 """What a person asks for when starting a server: which tools, where, and what they may see.
 
 All of it is fixed before the first message is read. Nothing a client or a model says changes it. A
-backend that cannot keep to an option refuses it instead of leaving it out.
+backend that does not support an option refuses it instead of leaving it out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ServeRequest:
         for option in _OF_A_COMMAND:
             if getattr(launch, option):
                 raise ConfigError(
-                    f"a server cannot keep to {option}",
+                    f"a server does not support {option}",
                     kind=Kind.UNSUPPORTED,
                     remedy="leave it out",
                     field=option,

@@ -181,7 +181,7 @@ def close_all(sections: Sequence[Section]) -> None:
 def _check(key: object, title: object) -> None:
     if not isinstance(key, str) or KEY.fullmatch(key) is None:
         raise PromptError(
-            f"{quoted(str(key))} is no key for a section",
+            f"{quoted(str(key))} cannot be the key of a section",
             remedy="use 1 to 64 of a-z, 0-9, '.', _ and -, beginning with a letter or a digit",
         )
     if not isinstance(title, str) or not title.strip() or not title.isprintable():

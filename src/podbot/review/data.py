@@ -300,7 +300,7 @@ def listed(run: Listed, here: str | None = None) -> Data:
     problem = run.problem
     try:
         about = entry(run.entry)
-    except Exception as error:  # what is noted of the layer makes no sense
+    except Exception as error:  # what is noted of the layer is not valid
         about, problem = {"id": run.entry.id}, problem or reason(error)
     return {
         **about,

@@ -1,6 +1,7 @@
 """One run under review: all that can be known of its changes, and all that can become of them.
 
-    with review.open("last") ...
+    found = review.open("last")
+    found.apply(found.pick(hunks={"README.md": [0]}), on_conflict="skip")
 
 Nothing here prints or asks. What runs by itself and what is in conflict stop an apply unless that
 was allowed, as they stop `podbot changes apply`; a run that still works is only looked at.
@@ -40,9 +41,9 @@ class Review:
     """A run and its changes, read when they are first asked for, and anew once it was decided on.
 
     ``entry`` is the run. ``here`` is the folder where whoever decides stands, if anywhere: paths
-    that mean nothing in a target are meant from there. With ``looking_at`` some of the changes are
-    read, at least what these paths mean. ``healed`` says what a crash had left half done that was
-    put right before the first look.
+    that mean nothing in a target are meant from there. With ``looking_at``, for looking alone, some
+    of the changes are read, at least what these paths mean. ``healed`` says what a crash had left
+    half done that was put right before the first look.
 
     A look raises `ChangesError`: ``unknown_id`` if the changes are gone, ``io`` if they cannot be
     read, ``in_use`` while somebody writes into the targets.

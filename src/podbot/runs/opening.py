@@ -64,7 +64,7 @@ def backend_of(request: LaunchRequest, before: Entry | None) -> str:
 def open_sandbox(request: LaunchRequest, before: Entry | None) -> Sandbox:
     """Open the sandbox; ``before`` is what `to_continue` found.
 
-    Raises `LaunchError` and `SandboxError`, kind ``unsupported`` for what a backend cannot keep to.
+    Raises `LaunchError` and `SandboxError`, kind ``unsupported`` for what a backend cannot do.
     """
     backend = backend_of(request, before)
     layer = None if before is None else before.layer
@@ -127,7 +127,7 @@ def _one(request: LaunchRequest, backend: str) -> str | os.PathLike[str]:
 
 def _no_option(backend: str, option: str, other: str) -> ConfigError:
     return ConfigError(
-        f"the backend {backend} cannot keep to {option}",
+        f"the backend {backend} does not support {option}",
         kind=Kind.UNSUPPORTED,
         remedy=f"leave it out, or use {other}",
         field=option,

@@ -2,7 +2,7 @@
 
 One value for `podbot run`, `podbot shell`, `podbot mcp` and whoever starts agents. All of it is
 fixed before anything starts; nothing a command, a client or a model says changes it. An option that
-a backend cannot keep to is refused instead of left out.
+a backend does not support is refused instead of left out.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LaunchRequest:
         for option, able in _KEPT_TO_BY.items():
             if getattr(self, option) and backend not in able:
                 raise ConfigError(
-                    f"the backend {backend} cannot keep to {option}",
+                    f"the backend {backend} does not support {option}",
                     kind=Kind.UNSUPPORTED,
                     remedy=f"leave it out, or use {' or '.join(able)}",
                     field=option,

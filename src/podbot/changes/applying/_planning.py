@@ -115,7 +115,9 @@ def check_paths(changes: ChangeSet) -> None:
                 raise ChangesError(f"{path!r} is not a plain path", kind=Kind.INVALID)
         key = (change.target, change.path)
         if key in seen or change.target not in changes.targets:
-            raise ChangesError(f"{change.where!r} is told twice or nowhere", kind=Kind.INVALID)
+            raise ChangesError(
+                f"{change.where!r} is listed twice, or is of no target", kind=Kind.INVALID
+            )
         seen.add(key)
 
 

@@ -91,7 +91,7 @@ class Reader:
 
     def _segments(self, extended: _Extended, size: int) -> Segments:
         if extended.number("GNU.sparse.major", 0) != 1 or extended.number("GNU.sparse.minor", 1):
-            raise bad("its holes are told in a way that is not known", extended.name)
+            raise bad("its holes are described in an unknown way", extended.name)
         read = 0
 
         def numbers() -> Iterator[int]:
@@ -117,7 +117,7 @@ class Reader:
         for _ in range(count):
             start, length = next(found), next(found)
             if start < end or start + length > size:
-                raise bad("its holes make no sense", extended.name)
+                raise bad("its holes are not valid", extended.name)
             segments.append((start, length))
             end = start + length
         if sum(length for _, length in segments) != self._stream.left:
@@ -149,7 +149,7 @@ class _Extended:
             return default
         match = _SECONDS.fullmatch(value)
         if match is None:
-            raise bad("its time makes no sense", self.name)
+            raise bad("its time is not valid", self.name)
         ns = int(match[2]) * 10**9 + int((match[3] or b"0").ljust(9, b"0"))
         return -ns if match[1] else ns
 

@@ -355,7 +355,7 @@ def _is_dataclass_type(kind: object) -> bool:
 def _checked_type(kind: type[T]) -> type[T]:
     if not _is_dataclass_type(kind):
         raise SessionError(
-            f"{kind!r} is not a dataclass, and slices and events are",
+            f"{kind!r} is not a dataclass, and slices and events must be",
             remedy="declare it with @dataclass(frozen=True, slots=True)",
         )
     return kind

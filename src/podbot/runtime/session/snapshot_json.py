@@ -60,7 +60,7 @@ def read(text: str | bytes, types: Iterable[type], max_bytes: int) -> Snapshot:
         return _read(whole, Types(allowed))
     except (CodecError, ValueError, RecursionError) as error:
         raise SnapshotRestoreError(
-            f"this is no snapshot that can be restored: {error}",
+            f"this snapshot cannot be restored: {error}",
             remedy="allow the types it needs with types=…, or do not trust where it came from",
         ) from error
 
@@ -83,7 +83,7 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise CodecError(f"{constant} is no JSON")
+    raise CodecError(f"{constant} is not JSON")
 
 
 def _read(whole: Json, types: Types) -> Snapshot:
@@ -93,7 +93,7 @@ def _read(whole: Json, types: Types) -> Snapshot:
     if type(version) is not int or version != VERSION:
         raise CodecError(f"its version is {version!r:.50}, and {VERSION} is known")
     if whole.keys() != _MEMBERS:
-        raise CodecError("it has not the members that one has")
+        raise CodecError("its members are not those of a snapshot")
     session_id, tags = whole["session_id"], whole["tags"]
     created_at = decode(whole["created_at"], types)
     if not isinstance(session_id, str) or not isinstance(created_at, datetime):
@@ -111,7 +111,7 @@ def _read_slices(listed: Json, types: Types) -> dict[type, Slice[object]]:
             raise CodecError("its slices are not a list of slices")
         kind, values = types.find(each["type"]), each["values"]
         if kind in slices or not isinstance(values, list):
-            raise CodecError(f"the slice of {kind.__qualname__} is there twice, or no list")
+            raise CodecError(f"the slice of {kind.__qualname__} is there twice, or is not a list")
         made = [decode(value, types) for value in values]
         if not all(isinstance(value, kind) for value in made):
             raise CodecError(f"the slice of {kind.__qualname__} holds something else")

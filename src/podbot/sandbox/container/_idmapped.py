@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -81,22 +82,24 @@ class View:
         while folders and left > 0:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    owner = entry.stat(follow_symlinks=False).st_uid
-                    if owner != 0 and not entry.is_symlink():
+                    facts = entry.stat(follow_symlinks=False)
+                    if facts.st_uid != 0 and not stat.S_ISLNK(facts.st_mode):
                         what = os.path.relpath(entry.path, self.source)
-                        raise Unmappable(f"{what} in it is user {owner}'s")
-                    if entry.is_dir(follow_symlinks=False):
+                        raise Unmappable(f"{what} in it is user {facts.st_uid}'s")
+                    if stat.S_ISDIR(facts.st_mode):
                         folders.append(entry.path)
                     left -= 1
 
-    def try_overlay(self, upper: Path, work: Path) -> None:
-        """See that the kernel takes it as the lower layer of an overlay; raises `Unmappable`."""
+    def try_overlay(self, upper: Path) -> None:
+        """See that the kernel takes it as a lower layer of an overlay; raises `Unmappable`.
+
+        Of one that only reads: taking down another would wait for the disk.
+        """
         from podbot import kernel
 
         with self.mounted():
-            options = {"lowerdir": str(self.place), "upperdir": str(upper), "workdir": str(work)}
             try:
-                os.close(kernel.new_mount("overlay", dict(options)))
+                os.close(kernel.new_mount("overlay", {"lowerdir": f"{self.place}:{upper}"}))
             except OSError as error:
                 reason = f"no overlay can lie over it with root's ids mapped: {error.strerror}"
                 raise Unmappable(reason) from error

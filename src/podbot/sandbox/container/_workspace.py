@@ -180,7 +180,7 @@ def _overlaid(
         if view is not None:
             places.sweep()  # what was left mounted by a start that was killed
             view.check_owners()
-            view.try_overlay(layer.upper(0), _work(layer))
+            view.try_overlay(layer.upper(0))
             owner = swapped(owner)
         if os.geteuid() == 0:
             os.chown(layer.upper(0), *owner)  # it stands for the target inside

@@ -35,6 +35,10 @@ class _Libc:
         """Orphans below this process come to it instead of to the host's init."""
         self.load().prctl(36, self._ctypes.c_ulong(1), 0, 0, 0)
 
+    def die_with_parent(self, wanted: bool) -> None:
+        """Whether the kernel kills this process when its parent ends."""
+        self.load().prctl(1, self._ctypes.c_ulong(9 if wanted else 0), 0, 0, 0)
+
     def openat2(self, dir_fd: int, path: str, flags: int, mode: int) -> int:
         """Open beneath a folder: no `..`, link or magic link leads out of it."""
         libc = self.load()

@@ -37,7 +37,7 @@ def guarantees(
         Guarantee("system_calls", True, "seccomp filter"),
         Guarantee("secrets", True, "hidden paths do not exist inside"),
         Guarantee("environment", True, "a short allowlist of variables"),
-        Guarantee("unix_sockets", True, "not reachable through overlays and private folders"),
+        _unix_sockets(policy),
         Guarantee(
             "unix_sockets_elsewhere",
             False,
@@ -64,6 +64,15 @@ def guarantees(
     return tuple(found)
 
 
+def _unix_sockets(policy: Policy) -> Guarantee:
+    if not policy.writable:
+        by = "not reachable through overlays and private folders"
+        return Guarantee("unix_sockets", True, by)
+    # The folder itself is shown, and a socket in it is the host's: no mount keeps one from it.
+    by = "the policy makes folders of the host writable: a socket made in one later is reachable"
+    return Guarantee("unix_sockets", False, by)
+
+
 def veiled(wanted: list[str], done: tuple[str, ...]) -> tuple[Guarantee, ...]:
     """Whether what only root may read is closed to root inside; others need no help for that."""
     lacking = [folder for folder in wanted if folder not in done and os.path.isdir(folder)]
@@ -84,7 +93,8 @@ def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
         if name in group.enforced:
             found.append(Guarantee(f"limit.{name}", True, group.enforced[name]))
         elif name == "memory":
-            found.append(Guarantee("limit.memory", True, "rlimit on data, per process"))
+            by = "no control group: an rlimit on data per process, and a watcher of all of them"
+            found.append(Guarantee("limit.memory", False, by))
         elif name == "pids" and pids_by(int(value)):
             found.append(Guarantee("limit.pids", True, f"{pids_by(int(value))} of the namespace"))
         else:

@@ -99,6 +99,7 @@ class HalfwayChild:
     def __init__(self, terms: Terms):
         self._private, self._veils = terms.private, terms.veils
         self._made = list(terms.private)  # folders of ours, where places for mounts can be made
+        self.pid = int(os.readlink("/proc/self"))  # the host's number: its /proc is still there
         self._first_fd = os.open("/", os.O_PATH | os.O_CLOEXEC)  # all we open comes after it
         # 1. In the new user namespace we are nobody until we say who we are: ourselves. One id
         #    only, so there is nothing to switch to; setgroups goes before gid_map is allowed.
@@ -165,9 +166,10 @@ class HalfwayChild:
                 if not bind["covers"]:
                     self._attach(mount, bind["at"])
                 elif not _is_at_or_below(bind["at"], openings):
-                    # What it covers went meanwhile, or is behind a veil.
+                    # What it covers went meanwhile, or is behind a veil. Its place is never made:
+                    # it may lie in a folder that is the host's own.
                     with contextlib.suppress(FileNotFoundError, PermissionError):
-                        self._attach(mount, bind["at"])
+                        _put(mount, bind["at"])
             for _, mount in openings:
                 kernel.set_attributes(mount, add=kernel.MOUNT_ATTR_RDONLY)
         # 7. /proc becomes read-only: to the kernel, root in here is still the owner of
@@ -262,8 +264,12 @@ class HalfwayChild:
             else:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        place = kernel.open_real(path, os.O_PATH | os.O_CLOEXEC)
-        kernel.attach(mount, b"", place)
+        _put(mount, at)
+
+
+def _put(mount: int, at: str) -> None:
+    """Attach a mount to what is there."""
+    kernel.attach(mount, b"", kernel.open_real(os.fsencode(at), os.O_PATH | os.O_CLOEXEC))
 
 
 def _is_at_or_below(path: str, places: list[tuple[str, int]]) -> bool:

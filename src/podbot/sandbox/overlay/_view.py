@@ -13,7 +13,7 @@ from podbot.sandbox import bookkeeping, layers
 from podbot.sandbox.folders import Target, existing_folder
 from podbot.sandbox.layers import mounts
 from podbot.sandbox.layers.mounts import is_below
-from podbot.sandbox.overlay import _hiding, _programs, _veils
+from podbot.sandbox.overlay import _hiding, _key_files, _programs, _veils
 from podbot.sandbox.overlay.shared import PRIVATE, UNREACHABLE
 from podbot.sandbox.policy import Policy
 
@@ -35,6 +35,7 @@ class View:
     home_layer: str | None
     hiding: _hiding.Hiding
     healed: tuple[str, ...] = ()
+    by_rule: _key_files.Found = _key_files.NOTHING
 
     @classmethod
     def of(cls, given: tuple[Target, ...], policy: Policy) -> View:
@@ -58,11 +59,16 @@ class View:
                     kind=Kind.TARGET_REFUSED,
                     remedy=f"add {path!r} to Policy.readable if the work needs it",
                 )
+        writable = tuple(_existing(path) for path in policy.writable)
+        by_rule = _key_files.NOTHING
+        if home is not None and not covered and policy.hide_by_rule:
+            apart = (*hidden, *targets, *policy.readable_paths(Path(home)), *writable)
+            by_rule = _key_files.search(home, apart)
+            hidden = tuple(sorted({*hidden, *by_rule.paths}))
         overlaid = (*targets, *((home_layer,) if home_layer else ()))
         found = _hiding.arrange(hidden, overlaid, (*PRIVATE, *UNREACHABLE))
         for parent in found.parents:
             _refuse_layers_below(parent, f"{parent}, which is overlaid to hide paths in it", parent)
-        writable = tuple(_existing(path) for path in policy.writable)
         for path in writable:
             secret = next((h for h in hidden if f"{h}/".startswith(f"{path}/")), None)
             if secret is not None:
@@ -71,7 +77,7 @@ class View:
                     kind=Kind.INVALID,
                     remedy="name a folder without secrets, or make the secret readable on purpose",
                 )
-        return cls(targets, writable, hidden, home, home_layer, found, healed)
+        return cls(targets, writable, hidden, home, home_layer, found, healed, by_rule)
 
     @property
     def home_inside(self) -> str:
@@ -86,7 +92,9 @@ class View:
         return any(is_below(path, target) for target in self.targets)
 
     def is_covered(self, path: str) -> bool:
-        """Whether a path lies below an overlay or a private folder."""
+        """Whether a path lies below an overlay or a private folder, and not in the host's own."""
+        if any(is_below(path, folder) for folder in self.writable):
+            return False
         places = (*PRIVATE, "/dev", *self.targets, *((self.home_layer,) if self.home_layer else ()))
         return any(is_below(path, place) for place in (*places, *self.hiding.parents))
 

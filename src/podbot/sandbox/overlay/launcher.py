@@ -20,7 +20,16 @@ from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.overlay import _failures, _git_data, _hiding, _programs, _report, cgroups, owner
+from podbot.sandbox.overlay import (
+    _failures,
+    _git_data,
+    _hiding,
+    _key_files,
+    _programs,
+    _report,
+    cgroups,
+    owner,
+)
 from podbot.sandbox.overlay._running import Below, Running
 from podbot.sandbox.overlay._view import View
 from podbot.sandbox.overlay.cgroups import Group
@@ -198,9 +207,9 @@ class OverlayLauncher(Launcher):
             # Said while the child works; then wait for it.
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
-            notes = (*view.healed, *notes)
-            veiled = _failures.await_ready(ours)
-            guarantees += _report.veiled(plan["veils"], veiled)
+            notes = (*view.healed, *_key_files.notes(view.by_rule, view.home), *notes)
+            ready = _failures.await_ready(ours)
+            guarantees += _report.veiled(plan["veils"], ready.veiled)
         except BaseException:
             ours.close()
             theirs.close()
@@ -216,7 +225,9 @@ class OverlayLauncher(Launcher):
         goes_on = self.layer is not None and below is None
         running = Running(kept, group, zygote, number, self.discard, below, goes_on)
         if self.limits.disk is not None:
-            running.watch(self.limits.disk)
+            running.watch_disk(self.limits.disk)
+        if self.limits.memory is not None and "memory" not in group.enforced:
+            running.watch_memory(self.limits.memory, ready.pid)
         return Launched(
             workdir=view.targets[0],
             guarantees=guarantees,
