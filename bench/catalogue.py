@@ -21,6 +21,7 @@ from bench import (
     sparse,
     startup,
     streams,
+    tools,
 )
 from bench.rows import Absent, Outcome
 from bench.setting import PACKAGES, Setting, tool
@@ -76,4 +77,6 @@ ALL = (
     Benchmark("sparse", sparse.sparse),
     Benchmark("tool-call", framework.tool_call),
     Benchmark("tool-calls", framework.tool_calls),
+    Benchmark("tools", tools.calls, needs="rg"),
+    Benchmark("local", tools.local),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,12 +12,13 @@ import podbot.sandbox
 from bench.measure import Side, Spread, race
 from bench.rows import Absent, Outcome, Row, Target
 from bench.setting import Setting
-from podbot.engine import DEFAULT_IMAGE, connect
+from podbot.engine import DEFAULT_IMAGE, Engine, connect
 from podbot.errors import PodbotError
 from podbot.sandbox import ContainerSandbox
 
 IMAGE_VARIABLE = "PODBOT_BENCH_IMAGE"
 MANY = 50
+FILES = 2000
 SETTLE = 0.05
 # What podman exec started goes on tidying up for a while after it has ended.
 AFTERMATH = 0.3
@@ -35,6 +37,7 @@ def container(setting: Setting) -> list[Outcome]:
             return [
                 *_commands(setting, options),
                 *_starts(setting, options),
+                *_roots(setting, options),
                 *_many(setting, options),
             ]
     except PodbotError as error:
@@ -115,6 +118,45 @@ def _starts(setting: Setting, options: dict[str, object]) -> list[Row]:
             spread["podman"], "podman run --rm", Target(1.1)),
         Row("container", "a claim to its first result", spread["claim"], "ms",
             spread["bare"], "bare subprocess.run", Target(10)),
+    ]  # fmt: skip
+
+
+def _roots(setting: Setting, options: dict[str, object]) -> list[Outcome]:
+    """A container over a folder of root's, who is nobody inside, beside one over a user's."""
+    about = f"a container over root's folder of {FILES:,} files"
+    engine = options["engine"]
+    assert isinstance(engine, Engine)
+    if os.geteuid() != 0 or engine.facts.rootless:
+        return [Absent("container", about, "only for root, with an engine of root's", "skipped")]
+    left: list[podbot.sandbox.Sandbox] = []
+
+    def tidy() -> None:
+        while left:
+            left.pop().close()
+
+    def over(folder: str) -> Callable[[], None]:
+        def start() -> None:
+            left.append(_opened({**options, "target": folder, "discard": True}))
+            left[-1].exec(["true"]).check()
+
+        return start
+
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        os.chmod(name, 0o755)  # noqa: S103 - users must get through
+        folders = {"root": f"{name}/root", "user": f"{name}/user"}
+        for number in range(FILES):
+            for folder in folders.values():
+                place = f"{folder}/{number % 40}"
+                os.makedirs(place, exist_ok=True)
+                with open(f"{place}/{number}", "w") as file:
+                    file.write("x" * (number % 9000))
+        subprocess.run(["chown", "-R", "1234:1234", folders["user"]], check=True)
+        sides = {who: Side(over(folder), before=tidy) for who, folder in folders.items()}
+        spread = race(sides, setting.pace(20, SETTLE, warm_up=1))
+        tidy()
+    return [
+        Row("container", about, spread["root"], "ms", spread["user"], "the same of a user's",
+            Target(1.3)),
     ]  # fmt: skip
 
 

@@ -4,7 +4,8 @@ A prompt is composed of instructions, a checklist, a section with a tool of its 
 and a workspace. The model looks around, runs the tests, mends a bug and reports what it found; the
 repository itself is not changed. The workspace is any of podbot's, and all else stays the same:
 
-    python examples/code_reviewer_example.py [--backend overlay|local|memory|podman] [--show-prompt]
+    python examples/code_reviewer_example.py [--backend overlay|container|memory|local]
+        [--show-prompt]
 
 Everything is real but the model's mind. For a real one, put an adapter in the place of `REVIEWER`.
 Exit codes: 0 reviewed, 1 the repository was changed or something was not found, 2 no sandbox.
@@ -139,7 +140,7 @@ def memory(session: Session, repository: Path) -> WorkspaceSection:
     return VfsToolsSection(session=session, config=config)
 
 
-def podman(session: Session, repository: Path) -> WorkspaceSection:
+def container(session: Session, repository: Path) -> WorkspaceSection:
     from podbot.engine import DEFAULT_IMAGE  # the one that `podbot image build` makes
     from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection
 
@@ -159,9 +160,9 @@ def all_of(repository: Path) -> tuple[HostMount, ...]:
 
 BACKENDS: dict[str, Callable[[Session, Path], WorkspaceSection]] = {
     "overlay": overlay,
-    "local": local,
+    "container": container,
     "memory": memory,
-    "podman": podman,
+    "local": local,
 }
 
 

@@ -7,14 +7,16 @@ Nothing is confined here; what real engines do is tried in tests/e2e.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qsl, urlsplit
 
 sys.path.append(str(Path(__file__).parent / "engine"))
@@ -104,23 +106,23 @@ class ServiceOfContainers:
         spec: dict[str, Any] = self._execs[name]  # as JSON gave it
         given = dict(text.split("=", 1) for text in spec["Env"])
         workdir = spec.get("WorkingDir")
-        process = subprocess.Popen(
-            spec["Cmd"],
-            cwd=None if workdir == WORKDIR else workdir,
-            env={"PATH": "/usr/bin:/bin", **given},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        surroundings: dict[str, Any] = {
+            "cwd": None if workdir == WORKDIR else workdir,
+            "env": {"PATH": "/usr/bin:/bin", **given},
+        }
+        if "User" in spec:
+            user, _, group = spec["User"].partition(":")
+            surroundings |= {"user": int(user), "group": int(group), "extra_groups": []}
         if asked.json()["Detach"]:
-            process.communicate()
-            self._codes[name] = process.returncode
+            done = subprocess.run(spec["Cmd"], capture_output=True, check=False, **surroundings)
+            self._codes[name] = done.returncode
             return reply(b"")
         connection.sendall(b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-        data = b""
-        while spec["AttachStdin"] and (part := connection.recv(65536)):
-            data += part
-        out, err = process.communicate(data)
-        self._codes[name] = process.returncode
-        connection.sendall(frame(1, out) * bool(out) + frame(2, err) * bool(err))
+        begin = _on_terminal if spec["Tty"] else _on_pipes
+        code = begin(connection, spec["Cmd"], surroundings, spec["AttachStdin"])
+        self._codes[name] = code if code >= 0 else 128 - code
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
         return None
 
     def _inspect_exec(self, _: socket.socket, asked: Asked) -> bytes:
@@ -151,6 +153,67 @@ class ServiceOfContainers:
             "Id": "sha256:" + "b" * 64, "RepoTags": [name], "Labels": marks,
             "Size": 200 << 20, "Created": created,
         }  # fmt: skip
+
+
+def _on_pipes(
+    connection: socket.socket, argv: list[str], surroundings: dict[str, Any], has_input: bool
+) -> int:
+    """Run a command with its streams on a connection, in frames."""
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, **surroundings,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    sending = threading.Lock()
+
+    def say(number: int, source: IO[bytes]) -> None:
+        with suppress(OSError):
+            while data := os.read(source.fileno(), 65536):
+                with sending:
+                    connection.sendall(frame(number, data))
+
+    if process.stdin is not None:
+        _started(_hear, connection, process.stdin)
+    for thread in (_started(say, 1, process.stdout), _started(say, 2, process.stderr)):
+        thread.join()
+    code = process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    return code
+
+
+def _on_terminal(
+    connection: socket.socket, argv: list[str], surroundings: dict[str, Any], _: bool
+) -> int:
+    """Run a command on a terminal of its own, whose near end is the connection."""
+    near, far = os.openpty()
+    process = subprocess.Popen(
+        ["setsid", "-c", *argv], stdin=far, stdout=far, stderr=far, **surroundings
+    )
+    os.close(far)
+    _started(_hear, connection, open(os.dup(near), "wb", buffering=0))  # noqa: SIM115 - `_hear` closes it
+    with suppress(OSError):  # what reads a terminal that is closed at its far end gets EIO
+        while data := os.read(near, 65536):
+            connection.sendall(data)
+    code = process.wait()
+    os.close(near)
+    return code
+
+
+def _hear(connection: socket.socket, target: IO[bytes]) -> None:
+    with suppress(OSError, ValueError):
+        while data := connection.recv(65536):
+            target.write(data)
+            target.flush()
+    with suppress(OSError, ValueError):
+        target.close()
+
+
+def _started(work: Callable[..., object], *args: object) -> threading.Thread:
+    thread = threading.Thread(target=work, args=args, daemon=True)
+    thread.start()
+    return thread
 
 
 @contextmanager

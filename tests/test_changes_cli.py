@@ -599,7 +599,7 @@ def test_an_archive_alone_does_not_say_which_folder_it_is_for(
     assert data(capsys, "load", str(file), "--as-saved")["targets"] == [str(project)]
 
 
-@pytest.mark.parametrize("step", ["podbot.runs.records.write", "podbot.cli.overview.overview_of"])
+@pytest.mark.parametrize("step", ["podbot.runs.records.write", "podbot.review.summary.summary"])
 @pytest.mark.parametrize("problem", [UnicodeError("odd"), ChangesError("no"), KeyboardInterrupt()])
 def test_a_load_that_fails_after_unpacking_leaves_nothing(
     project: Path,

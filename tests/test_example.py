@@ -1,4 +1,4 @@
-"""`make run`: the example keeps its promises, says so, and leaves nothing behind."""
+"""The examples keep their promises, say so, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXAMPLE = [sys.executable, str(EXAMPLES / "review_an_agent.py")]
+IN_PYTHON = [sys.executable, str(EXAMPLES / "review_in_python.py")]
 
 
 @pytest.fixture
@@ -22,14 +23,14 @@ def home() -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
-def run(home: Path, *before: str) -> tuple[int, str, str]:
-    """The example as a person with this home runs it: its exit code, stdout and stderr.
+def run(home: Path, *before: str, example: list[str] = EXAMPLE) -> tuple[int, str, str]:
+    """An example as a person with this home runs it: its exit code, stdout and stderr.
 
     Nothing may be left of it, neither in the home nor where its layers were.
     """
     environment = {key: value for key, value in os.environ.items() if key != "PODBOT_LAYERS"}
     with subprocess.Popen(
-        [*before, *EXAMPLE],
+        [*before, *example],
         env=environment | {"HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -87,3 +88,17 @@ def test_without_user_namespaces_it_names_the_error_and_the_remedy(home: Path) -
     assert "(userns_denied)" in err
     assert "remedy: run `podbot doctor`" in err
     assert "Traceback" not in err
+
+
+def test_a_review_in_python_takes_a_part_and_gives_it_back(home: Path) -> None:
+    code, out, err = run(home, example=IN_PYTHON)
+
+    assert (code, err) == (0, ""), out
+    assert "changed: {'added': 3, 'modified': 1}" in out
+    assert "flagged: .envrc runs by itself: " in out
+    assert "refused: all of it" in out
+    assert out.count("\n@@ ") == 2
+    assert "applied: notes src/ src/hello.py\n" in out
+    assert "notes  : begins with 'Celsius', ends with 'the end'\n" in out
+    assert "left   : .envrc notes\n" in out
+    assert "undone : 3 paths as before" in out

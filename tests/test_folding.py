@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from cli_runs import Terminal, ran, workplace
 
+from podbot import review
 from podbot.changes._ignored import Ignored
 from podbot.cli import care, main, overview, wording
 from podbot.cli.review import finish
 from podbot.cli.wording import Display
-from podbot.runs import records
 
 Captured = pytest.CaptureFixture[str]
 
@@ -247,8 +247,7 @@ def test_many_things_that_run_fit_on_the_screen_with_the_menu(
     script = f"for n in $(seq 50); do mkdir -p {name}$n; echo x > {name}$n/.envrc; done; " + HOOK
     id = ran(project, script)
 
-    entry = records.find(id)
-    found = overview.overview_of(entry, overview.changes_of(entry))
+    found = review.open(id).summary
     lines = care.by_itself(found, Display(width=80), most=overview.MOST_LISTED)
 
     assert len(lines) <= 21

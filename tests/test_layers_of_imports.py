@@ -23,6 +23,7 @@ LAYERS = (
     "errors",
     "nearest",
     "visible",
+    "tar_reading",
     "kernel",
     "system_calls",
     "config",

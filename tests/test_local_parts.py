@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,13 +14,15 @@ import pytest
 
 import podbot.sandbox
 from podbot.errors import GuestLostError, Kind, LaunchError, SandboxError
-from podbot.sandbox import interpreter, local, pipes
+from podbot.sandbox import Sandbox, _local_guests, interpreter, local, pipes
+from podbot.testing.base import eventually
 
 
 def test_a_guest_that_cannot_start_is_a_launch_error_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(interpreter, "command", lambda *_: ["/nonexistent/python"])
+    monkeypatch.setattr(_local_guests, "_forker", None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(LaunchError) as caught:
         podbot.sandbox.open("local")
@@ -44,9 +47,14 @@ def test_a_target_that_is_no_folder_is_named(tmp_path: Path, make: object, kind:
     assert "target" in str(caught.value)
 
 
-def children() -> set[int]:
-    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return {int(word) for word in text.split()}
+def guest_of(sandbox: Sandbox) -> int:
+    """The process that starts its commands."""
+    return int(sandbox.exec(["sh", "-c", "echo $PPID"]).stdout)
+
+
+def parent_of(pid: int) -> int:
+    """Whose child a process is."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def runs(pid: int) -> bool:
@@ -61,9 +69,8 @@ def test_a_guest_that_is_stuck_is_killed_with_what_it_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(local, "END_SECONDS", 0.2)
-    before = children()
     sandbox = podbot.sandbox.open("local")
-    (guest,) = children() - before
+    guest = guest_of(sandbox)
     pid = int(sandbox.exec(["sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $!"]).stdout)
     os.kill(guest, signal.SIGSTOP)
     sandbox.close()
@@ -71,15 +78,91 @@ def test_a_guest_that_is_stuck_is_killed_with_what_it_started(
 
 
 def test_a_guest_that_was_killed_is_an_error_and_its_children_go() -> None:
-    before = children()
     sandbox = podbot.sandbox.open("local")
-    (guest,) = children() - before
+    guest = guest_of(sandbox)
     pid = int(sandbox.exec(["sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $!"]).stdout)
     os.kill(guest, signal.SIGKILL)
     with pytest.raises(GuestLostError):
         sandbox.exec(["true"])
     sandbox.close()
     assert not runs(pid)
+
+
+def test_guests_are_forked_from_one_process_and_one_that_was_killed_is_replaced() -> None:
+    with podbot.sandbox.open("local") as one, podbot.sandbox.open("local") as two:
+        forker = parent_of(guest_of(one))
+        assert parent_of(guest_of(two)) == forker and parent_of(forker) == os.getpid()
+        os.kill(forker, signal.SIGKILL)
+        with podbot.sandbox.open("local") as three:
+            assert parent_of(guest_of(three)) != forker
+        assert one.exec(["true"]).ok and two.exec(["true"]).ok  # they do not depend on it
+
+
+def test_a_guest_has_nothing_open_but_its_own(tmp_path: Path) -> None:
+    with (
+        open(tmp_path / "before", "w") as file,
+        podbot.sandbox.open("local") as first,
+        podbot.sandbox.open("local") as second,
+    ):
+        os.set_inheritable(file.fileno(), True)
+        with podbot.sandbox.open("local") as sandbox:
+            for each in (first, second, sandbox):
+                guest = guest_of(each)
+                open_files = [os.readlink(path) for path in Path(f"/proc/{guest}/fd").iterdir()]
+                sockets = [name for name in open_files if name.startswith("socket:")]
+                assert len(sockets) == 2  # its line, and a copy to take descriptors from
+                assert str(tmp_path / "before") not in open_files
+                assert os.getsid(guest) == guest
+
+
+def test_a_guest_has_the_limits_of_its_host_now() -> None:
+    def files(sandbox: Sandbox) -> str:
+        return sandbox.exec(["sh", "-c", "ulimit -n"]).stdout.strip()
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with podbot.sandbox.open("local") as sandbox:
+        assert files(sandbox) == str(soft)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 10, hard))
+    try:
+        with podbot.sandbox.open("local") as sandbox:
+            assert files(sandbox) == str(soft - 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+HOST = """
+import os, sys, time
+import podbot.sandbox
+sandbox = podbot.sandbox.open("local")
+def family():
+    script = "setsid sleep 600 >/dev/null 2>&1 & echo $PPID $!"
+    guest, sleeping = sandbox.exec(["sh", "-c", script]).stdout.split()
+    forker = open(f"/proc/{guest}/stat").read().rsplit(")", 1)[1].split()[1]
+    return [forker, guest, sleeping]
+print(*family(), flush=True)
+child = os.fork()
+if child == 0:
+    sandbox = podbot.sandbox.open("local")
+    print(*family(), flush=True)
+    time.sleep(600)
+time.sleep(600)
+"""
+
+
+def test_nothing_is_left_of_a_host_that_was_killed_nor_of_its_fork() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as host:
+        assert host.stdout is not None
+        families = [[int(word) for word in host.stdout.readline().split()] for _ in range(2)]
+        one, two = families
+        assert one[0] != two[0]  # a fork has its own
+        forked = parent_of(two[0])
+        host.kill()
+        eventually(lambda: not any(map(runs, one)))
+        assert all(map(runs, two))
+        os.kill(forked, signal.SIGKILL)
+        eventually(lambda: not any(map(runs, two)))
 
 
 def test_no_pipe_left_is_named_and_leaks_none(monkeypatch: pytest.MonkeyPatch) -> None:

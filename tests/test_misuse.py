@@ -146,8 +146,8 @@ def test_sessions_and_buses(act: Act, words: str) -> None:
     [
         (lambda: Snapshot.from_json(wrong(None), types=()), "is None, not a str or a bytes"),
         (lambda: Snapshot.from_json(wrong({}), types=()), "a snapshot is a dict"),
-        (lambda: Snapshot.from_json("{}", types=wrong(None)), "types a snapshot may name wants"),
-        (lambda: Snapshot.from_json("{}", types=wrong("abc")), "and is a str"),
+        (lambda: Snapshot.from_json("{}", types=wrong(None)), "types a snapshot may name must"),
+        (lambda: Snapshot.from_json("{}", types=wrong("abc")), "but is a str"),
         (lambda: Snapshot.from_json("{}", types=wrong([Note()])), "item 0 of the types"),
         (lambda: Snapshot.from_json("{}", types=(), max_bytes=wrong(None)), "max_bytes is None"),
     ],
@@ -164,7 +164,7 @@ def test_a_snapshot_may_be_read_with_types_from_a_generator() -> None:
 
 
 def test_one_secret_is_not_taken_for_its_letters() -> None:
-    words = "the secrets of a logger wants a list, each item a str, and is a str"
+    words = "the secrets of a logger must be a list, each item a str, but is a str"
     check(lambda: get_logger("x", secrets="hunter2"), PodbotError, words)
     check(lambda: get_logger("x").hiding("hunter2"), PodbotError, words)
     check(lambda: get_logger("x").hiding(wrong([5])), PodbotError, "item 0 of the secrets")
@@ -191,11 +191,11 @@ def delegated(delegations: Wrong, isolation: Wrong = ISOLATION, **given: Wrong) 
             "the handler of the tool n is None",
         ),
         (lambda: ToolResult(wrong(None), None), "the message of a ToolResult is None, not a str"),
-        (lambda: a_section(tools=None), "tools of the section notes wants a list"),
-        (lambda: a_section(tools=NOTE), "each item a Tool, and is a Tool"),
+        (lambda: a_section(tools=None), "tools of the section notes must be a list"),
+        (lambda: a_section(tools=NOTE), "each item a Tool, but is a Tool"),
         (lambda: a_section(tools=["ls"]), "item 0 of tools of the section notes is a str"),
         (lambda: a_section(tools=[NOTE, note]), "item 1 of tools of the section notes is a func"),
-        (lambda: a_section(children=None), "children of the section notes wants a list"),
+        (lambda: a_section(children=None), "children of the section notes must be a list"),
         (lambda: a_section(children=["x"]), "item 0 of children"),
         (lambda: a_section(template=None), "the template of the section notes is None"),
         (lambda: a_section(params="abc"), "params of the section notes is a str"),
@@ -222,7 +222,7 @@ def delegated(delegations: Wrong, isolation: Wrong = ISOLATION, **given: Wrong) 
         (lambda: Deadline.after(float("nan")), "NaN"),
         (lambda: execute(wrong(None), a_prompt(), a_session()), "the adapter is None"),
         (lambda: execute(wrong(print), a_prompt(), a_session()), "are needed: run"),
-        (lambda: ScriptedModel(wrong("abc")), "the steps of a script wants a list"),
+        (lambda: ScriptedModel(wrong("abc")), "the steps of a script must be a list"),
         (lambda: ScriptedModel(wrong([None])), "step 0 of the script is None"),
         (delegated(None), "what to delegate is None"),
         (delegated(Delegation("x")), "what to delegate is a Delegation"),
@@ -317,7 +317,7 @@ def mounted(*mounts: object, roots: object = ("/",)) -> Act:
         (mounted(HostMount(wrong(5))), "host_path of a mount is an int"),
         (mounted(HostMount("/etc", max_bytes=wrong("5"))), "max_bytes of the mount /etc is a str"),
         (mounted(HostMount("/etc", mount_path=wrong(5))), "mount_path is an int, not a str"),
-        (mounted(HostMount("/etc"), roots=None), "allowed_host_roots wants a list"),
+        (mounted(HostMount("/etc"), roots=None), "allowed_host_roots must be a list"),
         (mounted(HostMount("/etc"), roots=(5,)), "an allowed host root is an int"),
         (lambda: normalize_host_root(wrong(5)), "an allowed host root is an int"),
         (lambda: normalize_string_path(wrong(5)), "path is an int, not a str"),
@@ -332,7 +332,7 @@ def test_mounts_and_paths(act: Act, words: str) -> None:
     [
         ({"base_environment": ["A=1"]}, "base_environment is a list, not a Mapping"),
         ({"clock": 5}, "the clock of a section is an int"),
-        ({"target": 5}, "target of OverlaySandboxConfig wants a list"),
+        ({"target": 5}, "target of OverlaySandboxConfig must be a list"),
         ({"target": (5,)}, "a target of OverlaySandboxConfig is an int"),
         ({"policy": "none"}, "policy of OverlaySandboxConfig is a str, not a Policy"),
         ({"limits": 5}, "limits of OverlaySandboxConfig is an int, not a Limits"),
@@ -405,10 +405,10 @@ def test_a_fault_of_a_backend_is_not_taken_for_a_wrong_option(
             raise TypeError("a fault of its own")
 
     for factory in (Plain, Open):
-        monkeypatch.setattr("podbot.sandbox.options.find", lambda name, f=factory: f)
+        monkeypatch.setattr("podbot.sandbox.backends.find", lambda name, f=factory: f)
         with pytest.raises(TypeError, match="a fault of its own"):
             podbot.sandbox.open("theirs", **({} if factory is Plain else {"any": 1}))
-    monkeypatch.setattr("podbot.sandbox.options.find", lambda name: Plain)
+    monkeypatch.setattr("podbot.sandbox.backends.find", lambda name: Plain)
     with pytest.raises(SandboxError, match="has no option 'sizes'"):
         podbot.sandbox.open("theirs", sizes=2)
 
@@ -422,9 +422,9 @@ def test_several_targets_are_still_several(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"environment": ["A"]}, "Policy.environment wants a mapping"),
+        ({"environment": ["A"]}, "Policy.environment must be a mapping"),
         ({"environment": {"A": 1}}, "'A' has a name or a value that is not text"),
-        ({"hidden": None}, "Policy.hidden wants a tuple of strings, not None"),
+        ({"hidden": None}, "Policy.hidden must be a tuple of strings, not None"),
     ],
 )
 def test_policies(given: Wrong, words: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cli_runs import ran, workplace
 
+from podbot import review
 from podbot.cli import main, overview, wording
-from podbot.runs import records
 
 Captured = pytest.CaptureFixture[str]
 HOOK = "mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit"
@@ -124,7 +124,7 @@ def test_a_diff_is_a_patch_or_json_and_not_both(project: Path, capsys: Captured)
     assert main(["changes", "diff", "mine", "--patch", "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["kind"] == "invalid"
-    assert error["message"] == "--patch and --json are two formats"
+    assert error["message"] == "--patch and --json cannot be used together"
 
 
 def test_a_missing_folder_is_not_a_want_of_space(project: Path, capsys: Captured) -> None:
@@ -181,8 +181,7 @@ def test_a_command_to_type_stays_on_one_row_if_it_fits(width: int) -> None:
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_link_shows_all_of_where_it_leads(width: int, project: Path) -> None:
     to = "/srv/" + "/".join(f"folder{number}" for number in range(12))
-    entry = records.find(ran(project, f"ln -s {to} link"))
-    found = overview.overview_of(entry, overview.changes_of(entry))
+    found = review.open(ran(project, f"ln -s {to} link")).summary
     rows = [*overview.change_lines(found, wording.Display(width=width))]
     assert all(wording.cells(row) <= width for row in rows)
     assert f"link→{to}" in "".join(row.strip() for row in rows).replace(" ", "")

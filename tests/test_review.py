@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, Terminal, ran, short, workplace
 
-from podbot.cli.review import finish
+from podbot.cli.review import finish, finish_as_data
 from podbot.runs import records
 from podbot.sandbox import layers
 
@@ -248,23 +248,19 @@ def test_apply_without_questions(project: Path, capsys: Captured) -> None:
     assert not (project / "old").exists()
 
 
-@pytest.mark.parametrize("json_wanted", [False, True])
-def test_apply_stops_at_what_runs_by_itself(
-    project: Path, capsys: Captured, json_wanted: bool
-) -> None:
+def test_apply_stops_at_what_runs_by_itself(project: Path, capsys: Captured) -> None:
     id = ran(project, EDITS + ENVRC)
 
-    assert finish(id, "apply", json=json_wanted) == 2
-
+    assert finish(id, "apply") == 2
     err = capsys.readouterr().err
-    if json_wanted:
-        told = json.loads(err)
-        assert (told["outcome"], told["error"]["kind"]) == ("kept", "flagged")
-        assert told["runs_by_itself"] == 1
-    else:
-        assert "podbot: this would run by itself once applied:\n  .envrc: " in err
-        assert f"podbot changes pick {short(id)}" in err
-        assert f"kept as {short(id)}" in err
+    status, told = finish_as_data(id, "apply")
+
+    assert "podbot: this would run by itself once applied:\n  .envrc: " in err
+    assert f"podbot changes pick {short(id)}" in err
+    assert f"kept as {short(id)}" in err
+    assert (status, told["outcome"], told["runs_by_itself"]) == (2, "kept", 1)
+    assert '"kind": "flagged"' in json.dumps(told["error"])
+    assert capsys.readouterr() == ("", "")
     assert is_untouched(project)
     assert layers.get(id) is not None
 
@@ -300,18 +296,16 @@ def test_keep_says_how_to_go_on(project: Path, capsys: Captured) -> None:
     ("decision", "outcome"),
     [("keep", "kept"), ("ask", "kept"), ("apply", "applied"), ("discard", "discarded")],
 )
-def test_the_end_as_data_is_one_line_on_stderr(
+def test_the_end_as_data_is_said_by_nobody_else(
     project: Path, capsys: Captured, decision: str, outcome: str
 ) -> None:
     id = ran(project, EDITS)
 
-    assert finish(id, decision, json=True) == 0  # type: ignore[arg-type]
+    status, found = finish_as_data(id, decision)  # type: ignore[arg-type]
 
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.count("\n") == 1
-    told = json.loads(shown.err)
-    assert (told["id"], told["outcome"]) == (id, outcome)
+    assert capsys.readouterr() == ("", "")
+    told = json.loads(json.dumps(found))
+    assert (status, told["id"], told["outcome"]) == (0, id, outcome)
     assert told["changes_count"] == 7
     assert told["exit_status"] == 0
     assert len(told.get("applied", {}).get("applied", [])) == (7 if outcome == "applied" else 0)
@@ -326,8 +320,8 @@ def test_no_change_is_hardly_worth_a_word(project: Path, capsys: Captured) -> No
     assert capsys.readouterr() == ("", "")
     assert finish(id, "ask") == 0
     assert capsys.readouterr() == ("", "nothing was changed\n")
-    assert finish("20200101-000000-00000000", "apply", json=True) == 0
-    assert json.loads(capsys.readouterr().err)["outcome"] == "nothing"
+    unknown = "20200101-000000-00000000"
+    assert finish_as_data(unknown, "apply") == (0, {"id": unknown, "outcome": "nothing"})
 
 
 def test_a_layer_that_differs_in_nothing_does_not_stay(project: Path, capsys: Captured) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from cli_runs import PODBOT, ran, workplace
 
-from podbot.cli import files
-from podbot.cli.files import new_file as whole_file
+from podbot.review import _named_files as files
+from podbot.review._named_files import new_file as whole_file
 from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import baseline, copying

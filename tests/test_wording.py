@@ -15,6 +15,7 @@ from podbot.cli import as_data, pager, wording
 from podbot.cli.progress import Progress
 from podbot.cli.talk import Talk
 from podbot.cli.wording import Column, Display
+from podbot.review import data
 
 PLAIN = Display()
 
@@ -100,15 +101,26 @@ def test_letters_an_encoding_lacks_are_spelled_out() -> None:
     assert raw.getvalue() == b"\\u2026"
 
 
+@pytest.mark.parametrize("width", range(12, 40))
+def test_an_arrow_is_never_parted_from_what_it_leads_to(width: int) -> None:
+    line = f"l               current name → {'x' * 20}/released (mode 0644 → 0600)"
+
+    rows = wording.wrapped(line, width, 6)
+
+    assert all(wording.cells(row) <= width for row in rows)
+    assert not any(row.endswith("→") for row in rows)
+    assert "".join("".join(rows).split()) == "".join(line.split())
+
+
 # JSON
 
 
 def test_a_text_that_is_not_unicode_comes_with_its_exact_bytes() -> None:
-    assert as_data.text("path", "a\udcffb") == {"path": "a\ufffdb", "path_base64": "Yf9i"}
-    assert as_data.text("path", "ä") == {"path": "ä"}
-    assert as_data.text("path", None) == {"path": None}
-    assert as_data.text("path", "\ud800") == {"path": "?"}
-    assert as_data.texts("all", ["a", "\udcff"]) == {
+    assert data.text("path", "a\udcffb") == {"path": "a\ufffdb", "path_base64": "Yf9i"}
+    assert data.text("path", "ä") == {"path": "ä"}
+    assert data.text("path", None) == {"path": None}
+    assert data.text("path", "\ud800") == {"path": "?"}
+    assert data.texts("all", ["a", "\udcff"]) == {
         "all": ["a", "\ufffd"],
         "all_base64": ["YQ==", "/w=="],
     }

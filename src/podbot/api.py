@@ -16,25 +16,22 @@ outcome; what podbot could not do raises `PodbotError`.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from podbot.errors import ChangesError, ContainerError, Kind, LaunchError, PodbotError
-from podbot.frozen import dataclass, field, replace
+from podbot.errors import ContainerError, Kind, PodbotError, SandboxError
+from podbot.frozen import dataclass, replace
 from podbot.launch import offline
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.on_use import on_use
-from podbot.runs import records
-from podbot.runs.records import Entry, Record
-from podbot.sandbox import ops
+from podbot.runs.records import Record
+from podbot.runs.request import LaunchRequest
+from podbot.runs.run import Run
+from podbot.sandbox import backends, ops
 from podbot.sandbox.layers import Layer
+from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits
-from podbot.sandbox.network import Network
-from podbot.sandbox.overlay.launcher import OverlaySandbox
-from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
+from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from podbot.engine.engine import Engine
@@ -61,6 +58,7 @@ __all__ = [
     "ExecRequest",
     "Failure",
     "ImageRequest",
+    "LaunchRequest",
     "RunOutcome",
     "RunRequest",
     "Stopped",
@@ -89,50 +87,8 @@ _HOMES = {
 RUN_VARIABLE = "PODBOT_RUN"
 """Set inside to the id of the run, so that a prompt or a script can tell where it is."""
 
-MAX_EARLIER = 100
-"""How many earlier runs in the same layer are remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """What to run, where, and what it may see.
-
-    - ``targets``: folders whose changes are kept for review; default the current one. The command
-      starts in the current folder if that lies in a target, else in the first target.
-    - ``hide``, ``show``: absolute paths to hide besides the usual ones, and exceptions.
-    - ``environment``: variables to set inside; ``pass_environment``: host variables to pass on
-      besides the usual ones.
-    - ``name``: what people may call the run instead of its id.
-    - ``timeout``: seconds; then the command is told to end, and killed if it does not.
-    - ``continue_in``: an earlier run (id, start of one, name, ``last``) in whose layer to go on.
-    - ``discard``: throw away what it changes. An earlier run it continues in stays as it was.
-    """
-
-    command: tuple[str, ...]
-    targets: tuple[str | os.PathLike[str], ...] = ()
-    network: Network = Network.none
-    hide: tuple[str, ...] = ()
-    show: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    pass_environment: tuple[str, ...] = ()
-    name: str | None = None
-    timeout: float | None = None
-    continue_in: str | None = None
-    limits: Limits | None = None
-    discard: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "network", Network(self.network))
-
-    def policy(self) -> Policy:
-        """What the sandbox may see and reach."""
-        return Policy(
-            network=self.network,
-            hidden=(*DEFAULT_HIDDEN, *self.hide),
-            readable=self.show,
-            environment=self.environment,
-            pass_environment=(*DEFAULT_ENVIRONMENT, *self.pass_environment),
-        )
+RunRequest = LaunchRequest
+"""What `run` is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,158 +126,75 @@ def run(
     *,
     on_start: Callable[[Record], object] | None = None,
 ) -> RunOutcome:
-    """Run a command in an overlay sandbox, joined to the caller's streams (see `attach`).
+    """Run a command in a sandbox, joined to the caller's streams (see `attach`).
 
     ``on_start`` is told of the run right before the command starts. The record of the run is there
     by then, and stays with the layer whatever happens next; only a layer without changes is removed
-    in the end, and its record with it.
+    in the end, and its record with it. On a backend that keeps no changes apart nothing is noted.
 
-    Raises `LaunchError`, `SandboxError` and, for the name, ``continue_in`` and the state folder,
-    `ChangesError`.
+    Raises `LaunchError`, `SandboxError`, `ConfigError` for what the backend does not support, and,
+    for the name, ``continue_in`` and the state folder, `ChangesError`.
     """
     command = ops.command(request.command, None, None)
     if request.timeout is not None:
         ops.seconds(request.timeout, Limits())
-    before = _to_continue(request)
-    if request.name is not None and (before is None or before.name != request.name):
-        records.check_name(request.name)
-    sandbox = _open(request, before)
-    layer = sandbox.layer
-    assert layer is not None  # noqa: S101 - an overlay sandbox has one
-    record = _record_of(request, before, sandbox)
-    noted = before is None or not request.discard  # else there is no layer that it would be of
-    command = replace(command, cwd=_folder(layer), env={RUN_VARIABLE: layer.id})
+    if request.backend == backends.MEMORY:
+        raise SandboxError(
+            "the backend memory holds files, and runs no commands",
+            kind=Kind.UNSUPPORTED,
+            remedy="use overlay, container or local",
+        )
+    this = Run(request)
+    sandbox = this.open()
     try:
         with sandbox:
-            # Without waiting for the disk: it is there for whoever looks after a crash of ours.
-            if noted:
-                records.write(record, durable=False)
+            record, layer = this.record, sandbox.layer
+            command = replace(command, cwd=_folder(sandbox), env={RUN_VARIABLE: record.id})
             if on_start is not None:
                 on_start(record)
             try:
                 ending = attach(sandbox, command, streams, request.timeout)
             except PodbotError as error:
-                if noted:
-                    _write_end(replace(record, ended=time.time(), error=error.message))
+                this.end(error=error.message)
                 raise
             # While its network namespace still is there to be asked.
-            failed_offline = ending.exit_status != 0 and not request.network.reaches_out
-            missed_network = failed_offline and offline.missed(sandbox)
-            record = _ended(record, ending)
-            # Before it closes, so that nobody sees a run that is over and does not say how.
-            written = noted and not layer.empty
-            problem = _write_end(record) if written else None
+            failed_offline = ending.exit_status != 0 and not sandbox.policy.network.reaches_out
+            missed_network = failed_offline and layer is not None and offline.missed(sandbox)
+            problem = this.end(
+                ending.exit_status,
+                signal=ending.signal,
+                timed_out=ending.timed_out,
+                error=ending.problem,
+            )
     finally:
-        kept = layer.path.exists()
-        if not kept and not (before is not None and _is_applied(before)):
-            with suppress(ChangesError):
-                records.remove(layer.id)
-    if kept and noted and not written:  # by something in the background, at the last moment
-        problem = _write_end(record)
+        kept, late_problem = this.settle()
     return RunOutcome(
-        id=layer.id,
-        record=record,
-        layer=layer if kept and not request.discard else None,
+        id=record.id,
+        record=this.record,
+        layer=kept,
         exit_status=ending.exit_status,
         signal=ending.signal,
         timed_out=ending.timed_out,
-        problem=ending.problem or problem,
+        problem=ending.problem or problem or late_problem,
         told_to_end=ending.told_to_end,
         plain=ending.plain,
         missed_network=missed_network,
     )
 
 
-def _is_applied(before: Entry) -> bool:
-    """Whether something is left to undo of a run, which takes its record to be named."""
-    from podbot.changes.applying.applied import applications
-
-    return any(not each.undone for each in applications(before.id))
-
-
-def _ended(record: Record, ending: Ending) -> Record:
-    return replace(
-        record,
-        ended=time.time(),
-        exit_status=ending.exit_status,
-        signal=ending.signal,
-        timed_out=ending.timed_out,
-        error=ending.problem,
-    )
-
-
-def _write_end(record: Record) -> str | None:
-    """Write the record of a run that is over; a full disk must not keep its outcome untold."""
-    try:
-        records.write(record)
-    except ChangesError as error:
-        return error.message
-    return None
-
-
-def _to_continue(request: RunRequest) -> Entry | None:
-    if request.continue_in is None:
-        return None
-    if request.targets:
-        raise ChangesError(
-            "a run that goes on in a layer has its targets",
-            kind=Kind.INVALID,
-            remedy="leave out the targets",
-        )
-    entry = records.find(request.continue_in, records.here())
-    if entry.layer is None:
-        raise ChangesError(
-            f"the changes of run {entry.called} are gone: there is nothing to go on in",
-            kind=Kind.UNKNOWN_ID,
-            remedy="start a new run; `podbot changes list` says which are there",
-        )
-    if entry.live:
-        raise LaunchError(
-            f"run {entry.called} still works: its sandbox is in use",
-            kind=Kind.IN_USE,
-            remedy="go on in it once it has ended, or start a new run",
-        )
-    return entry
-
-
-def _open(request: RunRequest, before: Entry | None) -> OverlaySandbox:
-    policy = request.policy()
-    if before is not None:
-        return OverlaySandbox(
-            policy=policy, limits=request.limits, layer=before.layer, discard=request.discard
-        )
-    return OverlaySandbox(
-        request.targets or None, policy=policy, limits=request.limits, discard=request.discard
-    )
-
-
-def _record_of(request: RunRequest, before: Entry | None, sandbox: OverlaySandbox) -> Record:
-    layer = sandbox.layer
-    assert layer is not None  # noqa: S101 - see `run`
-    old = None if before is None else before.record
-    return Record(
-        id=layer.id,
-        name=request.name or (None if old is None else old.name),
-        command=request.command,
-        targets=layer.targets,
-        backend=sandbox.backend,
-        network=request.network,
-        started=time.time(),
-        owner=os.getpid(),
-        guarantees=sandbox.guarantees,
-        notes=sandbox.notes,
-        earlier=() if old is None else (*old.earlier, old.past)[-MAX_EARLIER:],
-    )
-
-
-def _folder(layer: Layer) -> str | None:
-    """Where the command starts: here if here is reviewed, else None for the first target."""
+def _folder(sandbox: Sandbox) -> str | None:
+    """Where the command starts: here if here is worked on, else None for the first target."""
     try:
         here = os.path.realpath(os.getcwd())
     except OSError:  # it was removed
         return None
-    inside = any(here == target or here.startswith(f"{target}/") for target in layer.targets)
-    return here if inside else None
+    targets = (sandbox.workdir,) if sandbox.layer is None else sandbox.layer.targets
+    target = next((t for t in targets if is_below(here, t) or here == t), None)
+    if target is None:
+        return None
+    # A container has its target elsewhere.
+    inside = os.path.relpath(here, target)
+    return here if targets[0] == sandbox.workdir else os.path.join(sandbox.workdir, inside)
 
 
 def build_image(

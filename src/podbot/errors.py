@@ -13,7 +13,7 @@ from enum import StrEnum
 class Kind(StrEnum):
     """What went wrong, as a stable word that programs may compare with."""
 
-    # Asking for something that makes no sense.
+    # Asking for something that is not valid.
     INVALID = "invalid"
     UNSUPPORTED = "unsupported"
     UNKNOWN_BACKEND = "unknown_backend"
@@ -138,8 +138,8 @@ class PodbotError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword-only arguments do not pickle by themselves, and these travel
-        # through multiprocessing and pytest-xdist.
-        return (_rebuild, (type(self), self.message, self.kind.value, self.remedy))
+        # through multiprocessing and pytest-xdist: with all they hold, notes included.
+        return (type(self), (self.message,), vars(self))
 
 
 class SandboxError(PodbotError):
@@ -167,7 +167,7 @@ class ChangesError(PodbotError):
 
 
 class ConfigError(PodbotError):
-    """A setting is missing or makes no sense. ``field`` names it."""
+    """A setting is missing or is not valid. ``field`` names it."""
 
     def __init__(
         self,
@@ -179,10 +179,6 @@ class ConfigError(PodbotError):
     ):
         super().__init__(message, kind=kind, remedy=remedy)
         self.field = field
-
-    def __reduce__(self) -> tuple[object, ...]:
-        rebuild, given = super().__reduce__()
-        return (rebuild, given, {"field": self.field})
 
 
 class ContainerError(PodbotError):
@@ -202,13 +198,9 @@ class ContainerError(PodbotError):
         super().__init__(message, kind=kind, remedy=remedy)
         self.subject = subject
 
-    def __reduce__(self) -> tuple[object, ...]:
-        rebuild, given = super().__reduce__()
-        return (rebuild, given, {"subject": self.subject})
-
 
 class SessionError(PodbotError):
-    """A session was asked for something that makes no sense. It is as it was."""
+    """A session was asked for something that is not valid. It is as it was."""
 
 
 class SnapshotSerializationError(SessionError):
@@ -248,7 +240,3 @@ class MissingDependencyError(PodbotError):
             remedy=f"install podbot with it: pip install 'podbot[{extra}]', or from a clone: "
             f"pip install 'PATH_OF_THE_CLONE[{extra}]'",
         )
-
-
-def _rebuild(cls: type[PodbotError], message: str, kind: str, remedy: str | None) -> PodbotError:
-    return cls(message, kind=Kind(kind), remedy=remedy)

@@ -12,11 +12,15 @@ from __future__ import annotations
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from dataclasses import dataclass, field, replace
     from types import FunctionType
+    from typing import TypeVar
 
-__all__ = ["dataclass", "field", "replace"]
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+__all__ = ["dataclass", "field", "frozen_dict", "replace"]
 
 
 class _Missing:
@@ -30,6 +34,26 @@ class _Default:
 
     def __init__(self, value: object, factory: Callable[[], object] | None):
         self.value, self.factory = value, factory
+
+
+class _FrozenDict(dict[object, object]):
+    """A dict that cannot be changed. Unlike a `MappingProxyType` it pickles and copies."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise TypeError("this mapping belongs to a frozen value and cannot be changed")
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]  # as none of them may be used
+    __ior__ = _refuse  # type: ignore[assignment]  # likewise
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_FrozenDict, (dict(self),))
+
+
+def frozen_dict(given: Mapping[K, V] | None = None) -> Mapping[K, V]:
+    """A copy of a mapping, or an empty one, for a field of a frozen value."""
+    return _FrozenDict(given or {})  # type: ignore[arg-type,return-value]  # generic for callers
 
 
 def _field(

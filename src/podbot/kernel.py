@@ -26,6 +26,7 @@ CLONE_NEWTIME = 0x00000080
 MS_REC = 0x4000
 MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
+UMOUNT_NOFOLLOW = 8
 
 MOUNT_ATTR_RDONLY = 0x1
 MOUNT_ATTR_NOSUID = 0x2
@@ -219,23 +220,22 @@ def clone_tree(path: bytes, recursive: bool = False) -> int:
 
 
 def set_attributes(
-    where: int | bytes, add: int = 0, clear: int = 0, recursive: bool = False
+    where: int | bytes, add: int = 0, clear: int = 0, recursive: bool = False, users: int = 0
 ) -> None:
-    """Change the flags of a mount (a descriptor or a path), or of all beneath it too."""
+    """Change the flags of a mount (a descriptor or a path), or of all beneath it too.
+
+    ``users``: the user namespace, by descriptor, whose ids its files show (MOUNT_ATTR_IDMAP).
+    """
     fd, path = (where, b"") if isinstance(where, int) else (AT_FDCWD, where)
     flags = (AT_EMPTY_PATH if isinstance(where, int) else 0) | (AT_RECURSIVE if recursive else 0)
-    attr = struct.pack("QQQQ", add, clear, 0, 0)
+    attr = struct.pack("QQQQ", add, clear, 0, users)
     _call("mount_setattr", fd, path, ctypes.c_uint(flags), attr, ctypes.c_size_t(len(attr)))
 
 
-def map_ids(mount: int, namespace: int, add: int = 0) -> None:
-    """Have a detached mount, and all beneath it, show ids as a user namespace maps them.
-
-    ``add`` are flags it gets by the way.
-    """
-    attr = struct.pack("QQQQ", MOUNT_ATTR_IDMAP | add, 0, 0, namespace)
-    flags = ctypes.c_uint(AT_EMPTY_PATH | AT_RECURSIVE)
-    _call("mount_setattr", mount, b"", flags, attr, ctypes.c_size_t(len(attr)))
+def detach(path: bytes) -> None:
+    """Take down what is mounted at a path, now for new lookups and later for who is in there."""
+    if _libc.umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0:
+        raise KernelError(ctypes.get_errno(), "umount2")
 
 
 def drop_capabilities() -> None:

@@ -161,6 +161,17 @@ def test_a_folder_that_is_closed_on_the_host_and_went_inside_is_a_conflict_with_
     (target / "shut").chmod(0o755)
 
 
+def test_an_empty_file_that_is_closed_to_us_gets_another_name_and_stays_one(target: Path) -> None:
+    (target / "one").touch(0o000)
+    with OverlaySandbox(target) as sandbox:
+        assert sandbox.exec(["ln", "one", "other"]).ok
+        assert sandbox.layer is not None
+    apply(changes_of(sandbox.layer.id))
+
+    assert (target / "one").samefile(target / "other")
+    assert not changes_of(sandbox.layer.id)
+
+
 @pytest.mark.parametrize("outside", ["", "ln d/x a", "ln d/x z; ln d/x y"])
 @pytest.mark.parametrize("mode", ["000", "600", "644"])
 def test_nothing_is_left_to_apply_of_what_lies_in_a_folder_closed_to_us(

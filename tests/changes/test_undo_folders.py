@@ -142,6 +142,25 @@ def test_a_mount_is_told_before_anything_is_touched(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("plain", "all is as it was"),
+        ("killed", "all is as it was"),
+        ("small", "told, and nothing is changed"),
+    ],
+)
+def test_what_was_added_makes_room_for_what_comes_back_to_a_full_disk(
+    tmp_path: Path, how: str, told: str
+) -> None:
+    program = Path(__file__).with_name("undo_full.py")
+    argv = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(program), how]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{told}\n"
+
+
 def test_two_folders_that_trade_places_are_told(target: Path) -> None:
     for name in ("one", "two"):
         (target / name).mkdir()

@@ -18,6 +18,7 @@ from podbot.sandbox import (
     Sandbox,
     SandboxError,
 )
+from podbot.sandbox.backends import ENTRY_POINTS, NAMES, find, real_name
 from podbot.sandbox.memory import MemoryChannel
 from podbot.testing import SandboxConformance
 
@@ -63,9 +64,7 @@ def toy_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a package with these entry points were installed."""
     given = {"toy": ToyLauncher, "loud": LoudLauncher, "mistaken": looks_like_one}
     entries = [
-        importlib.metadata.EntryPoint(
-            name, f"toys:{thing.__name__}", podbot.sandbox.launcher.ENTRY_POINTS
-        )
+        importlib.metadata.EntryPoint(name, f"toys:{thing.__name__}", ENTRY_POINTS)
         for name, thing in given.items()
     ]
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", lambda self: given[self.name])
@@ -135,3 +134,18 @@ def test_a_name_nobody_registered_is_refused_and_the_others_are_named() -> None:
     assert caught.value.kind is Kind.UNKNOWN_BACKEND
     assert "toy" in str(caught.value)
     assert "overlay" in str(caught.value)
+
+
+def test_podman_is_another_word_for_the_container_backend() -> None:
+    assert find("podman") is find("container")
+    assert find("container").name == real_name("podman") == "container"
+
+
+def test_an_option_that_does_not_fit_is_told_with_the_backends_own_name() -> None:
+    with pytest.raises(SandboxError, match="the backend container has no option 'imag'"):
+        podbot.sandbox.open("podman", imag="mine")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_backend_in_the_table_calls_itself_so(name: str) -> None:
+    assert find(name).name == name

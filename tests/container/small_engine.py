@@ -106,6 +106,10 @@ class SmallContainers:
         pid = container.process.pid if container.process is not None else 0
         return SimpleNamespace(id=container.id, running=container.running, pid=pid)
 
+    def verify_filter(self, name: str, spec: ContainerSpec) -> None:
+        self.trouble("verify_filter")
+        assert self._get(name).spec == spec
+
     def attach(self, name: str) -> Hijacked:
         self.trouble("attach")
         near, self._get(name).far = socket.socketpair()

@@ -1,16 +1,19 @@
 """What was done in a container is reviewed, applied and taken back, with the right owners.
 
-On an engine of root's the guest is never root: for root's own folder it works on a copy that is
-nobody's, for a user's folder it is that user.
+On an engine of root's the guest is never root: for root's own folder it is nobody, whom the folder
+is shown as his or who works on a copy; for a user's folder it is that user.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+import pytest
 from small_engine import SmallEngine
 
+from podbot import kernel
 from podbot.changes import capture
 from podbot.changes.applying import apply, undo
 from podbot.sandbox import ContainerSandbox
@@ -76,7 +79,13 @@ def test_a_copy_on_ones_own_engine(engine: SmallEngine, target: Path) -> None:
     reviewed(sandbox, target, kinds)
 
 
-def test_roots_own_folder_is_worked_on_by_nobody(roots_engine: SmallEngine, target: Path) -> None:
+def test_roots_own_folder_is_worked_on_by_nobody(
+    roots_engine: SmallEngine, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(kernel, "clone_tree", refuse)
     with ContainerSandbox(target, image="image", engine=roots_engine, discard=True) as sandbox:
         assert sandbox.exec(["id", "-u"]).stdout == "65534\n"
         assert sandbox.exec(["stat", "-c", "%u", "."]).stdout == "65534\n"

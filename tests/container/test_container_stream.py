@@ -60,7 +60,7 @@ def test_when_no_socket_gets_through_the_stream_is_taken(
     monkeypatch.setattr(place, "LOOK_SECONDS", 0.05)
     engine.shuts_sockets = True
     with opened(engine) as sandbox:
-        assert "did not come to the socket" in channel(sandbox)
+        assert "did not connect to the socket" in channel(sandbox)
         works(sandbox)
     assert _engines.why_stream(engine, None) is not None
 

@@ -59,28 +59,27 @@ def test_a_secret_is_hidden_where_a_link_leads_to(target: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("found", "able", "squashed", "reason"),
+    ("found", "able", "reason"),
     [
-        (Target("/a", (1, 1), ()), Overlaying("it cannot"), False, "it cannot"),
-        (Target("/a", (1, 1), ()), ABLE, True, "is root's"),
-        (Target("/a:b", (1, 1), ()), ABLE, False, "colon"),
-        (Target("/a,b", (1, 1), ()), ABLE, False, "comma"),
-        (Target("/a", (1, 1), ("/a/secret", "/b")), ABLE, False, "hides /a/secret"),
+        (Target("/a", (1, 1), ()), Overlaying("it cannot"), "it cannot"),
+        (Target("/a:b", (1, 1), ()), ABLE, "colon"),
+        (Target("/a,b", (1, 1), ()), ABLE, "comma"),
+        (Target("/a", (1, 1), ("/a/secret", "/b")), ABLE, "hides /a/secret"),
     ],
 )
 def test_a_folder_is_copied_when_an_overlay_would_not_do(
-    found: Target, able: Overlaying, squashed: bool, reason: str
+    found: Target, able: Overlaying, reason: str
 ) -> None:
-    assert reason in str(targets.why_copied(found, able, squashed))
+    assert reason in str(targets.why_copied(found, able))
 
 
 def test_a_folder_with_a_mount_in_it_is_copied(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Target(str(target), (1, 1), ())
-    assert targets.why_copied(found, ABLE, False) is None
+    assert targets.why_copied(found, ABLE) is None
     monkeypatch.setattr(mounts, "any_below", lambda folder: f"{folder}/mounted")
-    assert "is a mount below" in str(targets.why_copied(found, ABLE, False))
+    assert "is a mount below" in str(targets.why_copied(found, ABLE))
 
 
 def test_a_folder_with_a_secret_cannot_be_bound(target: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from podbot import kernel
 from podbot.engine.specs import BindMount, OverlayMount
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import Policy, layers
@@ -15,6 +17,7 @@ from podbot.sandbox.container import _workspace
 from podbot.sandbox.container._identity import EngineKind, Identity, choose
 from podbot.sandbox.container._target import Overlaying, Target
 from podbot.sandbox.container._workspace import Contents, Workspace, prepare
+from podbot.sandbox.container.place import Place
 from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.limits import Limits
 
@@ -187,13 +190,18 @@ def nobody() -> Identity:
     return choose(EngineKind(True, False), (0, 0), None)
 
 
-def test_roots_own_folder_is_copied_for_nobody(
-    own_layers: Path, target: Path, nobody: Identity
+def test_roots_own_folder_is_copied_for_nobody_where_ids_cannot_be_mapped(
+    own_layers: Path, target: Path, nobody: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(kernel, "clone_tree", refuse)
     os.link(target / "a.txt", target / "other")
     contents, place = prepare(Settings(target), found(target), nobody, Overlaying(None, "trusted"))
     place.remove()
     assert "is root's" in str(contents.copied)
+    assert "ids cannot be mapped there: Function not implemented" in str(contents.copied)
     assert contents.layer is not None and contents.layer.traits.nobody == 65534
     for name in ("", "a.txt", "src", "src/b.py", "link"):
         assert os.lstat(contents.folder / name).st_uid == 65534
@@ -236,6 +244,7 @@ def test_roots_own_folder_is_bound_only_when_it_is_handed_over(
 def test_an_overlay_that_cannot_be_given_to_its_owner_leaves_nothing(
     own_layers: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    place = Place()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
     def refuse(*_: object) -> None:
@@ -243,5 +252,6 @@ def test_an_overlay_that_cannot_be_given_to_its_owner_leaves_nothing(
 
     monkeypatch.setattr(os, "chown", refuse)
     with pytest.raises(PermissionError):
-        _workspace._overlaid(found(target), ABLE)
+        _workspace._overlaid(found(target), me(), ABLE, place)
+    place.remove()
     assert layers.found() == []

@@ -361,6 +361,36 @@ def test_root_works_on_a_users_folder_as_that_user(service: Service) -> None:
     layers.remove(folder)
 
 
+@pytest.mark.engines("rootful")
+def test_root_works_on_roots_folder_as_nobody_without_a_copy(service: Service) -> None:
+    import tempfile
+
+    from podbot.changes import capture
+    from podbot.sandbox import layers
+    from podbot.sandbox.container import _idmapped
+
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    (folder / "d").mkdir()
+    (folder / "d" / "x").write_text("x\n")
+    (folder / "secret").touch(mode=0o600)
+    with opened(service, target=folder) as sandbox:
+        why = [note for note in sandbox.notes if "cannot be mapped" in note]
+        if why:
+            pytest.skip(why[0])
+        said = sandbox.exec(["stat", "-c", "%U:%G", "d/x", "secret", "."]).stdout
+        assert said == "nobody:nogroup\n" * 3
+        sandbox.exec(["sh", "-c", "echo y >> d/x; cat secret; touch new; git init -q ."]).check()
+        assert str(layers.root()) not in Path("/proc/self/mountinfo").read_text()
+        assert not sandbox.exists(_idmapped.UNMOUNTED)
+    assert sandbox.layer is not None and sandbox.layer.method == "overlay"
+    changes = {each.path: each for each in capture.capture(sandbox.layer).changes}
+    assert changes["d/x"].kind.value == "modified" and changes["new"].kind.value == "added"
+    assert {each.new.uid for each in changes.values() if each.new is not None} == {0}
+    assert (folder / "d" / "x").read_text() == "x\n"
+    sandbox.layer.discard()
+    layers.remove(folder)
+
+
 # Coming and going
 
 

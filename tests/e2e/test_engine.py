@@ -32,7 +32,6 @@ from podbot.engine import (
     Entry,
     ExecSpec,
     Frames,
-    LogOptions,
     OverlayMount,
     Profile,
     SandboxSettings,
@@ -405,16 +404,8 @@ def test_the_main_process_can_be_talked_to(engine: Engine, make: Maker) -> None:
     assert engine.containers.wait(container, 60) == 0
 
 
-PROGRAM = """
-    import sys
-    from podbot.engine import ExecSpec, attached, connect
-    with connect() as engine:
-        sys.exit(attached(engine, sys.argv[1], ExecSpec(tuple(sys.argv[2:]))))
-"""
-
-
 def attach(container: str, *argv: str, **given: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), container, *argv]
+    command = [sys.executable, "-m", "podbot", "exec", container, "--", *argv]
     return subprocess.Popen(command, **given)  # type: ignore[call-overload,no-any-return]
 
 
@@ -455,30 +446,6 @@ def test_without_a_terminal_streams_stay_apart(engine: Engine, make: Maker) -> N
     out, err = process.communicate(b"through\n", timeout=60)
 
     assert (out, err, process.returncode) == (b"through\n", b"err\n", 4)
-
-
-def test_what_was_printed_can_be_read_and_followed(engine: Engine, make: Maker) -> None:
-    # Again and again: when the engine has begun to follow is not told.
-    later = "until test -e /tmp/go; do sleep 0.1; done; while :; do echo three; sleep 0.1; done"
-    container = make.running(make.spec("sh", "-c", f"echo one; echo two >&2; {later}"))
-    until(lambda: len(list(engine.containers.logs(container))) >= 2)
-
-    printed = list(engine.containers.logs(container))
-    said(engine, container, "touch", "/tmp/go")
-    followed = engine.containers.logs(container, LogOptions(follow=True, tail=0))
-    first = next(followed)
-    followed.close()  # type: ignore[attr-defined]
-
-    assert sorted(printed) == [(1, b"one\n"), (2, b"two\n")]
-    assert first == (1, b"three\n")
-
-
-def test_what_a_container_uses_is_told(engine: Engine, make: Maker) -> None:
-    container = make.running()
-
-    if engine.facts.limits_enforced:  # without control groups there is nothing to read
-        used = engine.containers.stats(container)
-        assert used.memory > 0 and used.pids >= 1
 
 
 # Archives and images

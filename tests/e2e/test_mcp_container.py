@@ -1,4 +1,4 @@
-"""`podbot mcp --backend podman`: the SDK's own client drives every tool in a container."""
+"""`podbot mcp --backend container`: the SDK's own client drives every tool in a container."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_tool_works_in_a_container_and_the_changes_are_kept(
 async def drive(service: Service, project: Path) -> None:
     parameters = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "podbot", "mcp", "--backend", "podman", "--image", service.image],
+        args=["-m", "podbot", "mcp", "--backend", "container", "--image", service.image],
         cwd=project,
         env={**os.environ},
     )

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podbot.engine import Entry, TarReader, UnpackLimits, _tar_reading, pack, pack_tree, unpack
-from podbot.engine._tar_reading import looks_like_tar, safe_path
+from podbot.engine._tar_reading import safe_path
 from podbot.errors import ContainerError, Kind
+from podbot.tar_reading import looks_like_tar
 
 
 def reading(data: bytes, most: int = 1 << 20) -> Callable[[int], bytes]:
@@ -150,10 +151,10 @@ PLAIN = tar_of((info("a"), b"hello"))
     ("data", "why"),
     [
         (b"x" * 512, "damaged|number"),
-        (b"short", "cut short"),
-        (PLAIN[:512], "cut short"),
-        (PLAIN[:516], "cut short"),
-        (PLAIN[:520], "cut short"),
+        (b"short", "cut off"),
+        (PLAIN[:512], "cut off"),
+        (PLAIN[:516], "cut off"),
+        (PLAIN[:520], "cut off"),
         (changed(PLAIN, 124, b"9999999999z\0"), "number"),
         (changed(PLAIN, 156, b"Z"), "unknown kind"),
         (changed(PLAIN, 156, b"S"), "unknown kind"),

@@ -48,8 +48,8 @@ MEANINGLESS = [
     ("ssh://box/", "socket's path"),
     ("ssh://box/a:b", "socket's path"),
     ("ssh://-oProxyCommand=evil/run/x.sock", "names no host"),
-    ("ssh://-l@box/run/x.sock", "user makes no sense"),
-    ("ssh://me:secret@box/run/x.sock", "user makes no sense"),
+    ("ssh://-l@box/run/x.sock", "user is not valid"),
+    ("ssh://me:secret@box/run/x.sock", "user is not valid"),
     ("tcp://box\n:80", "control characters"),
     ("/run/\x1b[31m.sock", "control characters"),
 ]

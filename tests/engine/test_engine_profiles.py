@@ -18,6 +18,7 @@ from podbot.engine import (
     Profile,
     SandboxSettings,
     VolumeMount,
+    _seccomp,
     agent_profile,
 )
 from podbot.engine._requests import docker_request, podman_request
@@ -44,7 +45,7 @@ def test_the_tools_profile_is_what_the_contract_says() -> None:
     assert (TOOLS.cpu, TOOLS.cpu_quota, TOOLS.memory, TOOLS.swap) == (1.0, 100_000, GIB, False)
     assert [(mount.path, mount.size) for mount in TOOLS.tmpfs] == [("/tmp", 256 * MIB)]
     assert TOOLS.pids and TOOLS.init
-    assert (TOOLS.seccomp, TOOLS.selinux, TOOLS.unmask) == ("default", "default", False)
+    assert (TOOLS.seccomp, TOOLS.selinux, TOOLS.unmask) == ("podbot", "default", False)
 
 
 def test_a_privileged_agent_leaves_everything_else_to_the_engine() -> None:
@@ -58,9 +59,9 @@ def test_a_privileged_agent_leaves_everything_else_to_the_engine() -> None:
 
 
 def test_a_minimal_agent_has_no_more_than_the_engine_gives_by_default() -> None:
-    assert agent_profile() == Profile(name="agent", selinux="disable")
+    assert agent_profile() == Profile(name="agent", selinux="disable", seccomp="podbot")
     kept = agent_profile(SandboxSettings(selinux_label_mode="keep_default"))
-    assert kept == Profile(name="agent")
+    assert kept == Profile(name="agent", seccomp="podbot")
 
 
 def test_dev_fuse_brings_sys_admin_as_the_source_says() -> None:
@@ -77,7 +78,7 @@ def test_nesting_without_root_adds_no_capability() -> None:
 
     assert profile.add == ()
     assert [device.path for device in profile.devices] == ["/dev/fuse", "/dev/net/tun"]
-    assert profile.seccomp == "unconfined" and profile.unmask
+    assert profile.seccomp == "nested" and profile.unmask
     both = agent_profile(SandboxSettings(nested="rootless", mount_dev_fuse=True))
     assert len(both.devices) == 2 and both.add == ("SYS_ADMIN",)
 
@@ -112,7 +113,8 @@ def test_a_profile_can_be_printed_for_people() -> None:
     loose = Profile("x", drop=("NET_RAW",), memory=1, devices=agent_profile().devices)
     assert "without NET_RAW" in loose.describe() and "swap too" in loose.describe()
     nested = agent_profile(SandboxSettings(nested="rootless")).describe()
-    assert "seccomp off" in nested and "/dev/fuse (rwm)" in nested
+    assert "calls for namespaces and mounts" in nested and "/dev/fuse (rwm)" in nested
+    assert "seccomp off" in Profile("x", seccomp="unconfined").describe()
     assert "writable" in nested and "the image's" in nested
 
 
@@ -231,16 +233,17 @@ def test_a_privileged_request_asks_for_nothing_else() -> None:
 def test_a_nested_request_loosens_what_nesting_needs() -> None:
     spec = ContainerSpec(IMAGE, profile=agent_profile(SandboxSettings(nested="rootless")))
 
-    podman, docker = podman_request(spec, {}), docker_request(spec, {})["HostConfig"]
+    podman = podman_request(spec, {}, "/a/filter.json")
+    docker = docker_request(spec, {}, "{a filter}")["HostConfig"]
 
     assert podman["devices"] == [
         {"path": "/dev/fuse:/dev/fuse:rwm"},
         {"path": "/dev/net/tun:/dev/net/tun:rwm"},
     ]
     assert podman["selinux_opts"] == ["disable"] and podman["unmask"] == ["ALL"]
-    assert podman["seccomp_profile_path"] == "unconfined"
+    assert podman["seccomp_profile_path"] == "/a/filter.json"
     assert isinstance(docker, dict)
-    assert docker["SecurityOpt"] == ["label=disable", "seccomp=unconfined"]
+    assert docker["SecurityOpt"] == ["label=disable", "seccomp={a filter}"]
     assert docker["MaskedPaths"] == docker["ReadonlyPaths"] == []
     assert docker["Devices"][0] == {
         "PathOnHost": "/dev/fuse",
@@ -350,6 +353,7 @@ def made_by_docker() -> dict[str, Any]:
     found = made_by_podman()
     del found["OCIRuntime"], found["EffectiveCaps"], found["BoundingCaps"]
     found["HostConfig"] |= {"CapDrop": ["ALL"], "Runtime": "runc", "CapAdd": None}
+    found["HostConfig"]["SecurityOpt"].append("seccomp=" + _seccomp.text("podbot"))
     return found
 
 

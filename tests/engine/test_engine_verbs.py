@@ -25,7 +25,6 @@ from podbot.engine import (
     Engine,
     Entry,
     ExecSpec,
-    LogOptions,
     containers,
     exit_status,
     pack,
@@ -702,69 +701,6 @@ def test_a_command_that_ended_without_a_status_failed(podman: Both) -> None:
     exec_server(made, [], [{"Running": False, "ExitCode": None}])
 
     assert kind_of(lambda: engine.execs.run("c", ExecSpec(("cmd",)))) is Kind.EXEC_FAILED
-
-
-# Logs, stats, events
-
-
-def test_logs_are_told_apart_by_stream(either: Both) -> None:
-    made, engine = either
-    made.on(r"GET .*/containers/c/json", reply({"Config": {"Tty": False}}))
-    made.on(r"GET .*/logs", chunked([frame(1, b"out")[:6], frame(1, b"out")[6:], frame(2, b"e")]))
-
-    assert list(engine.containers.logs("c", LogOptions(tail=5, timestamps=True))) == [
-        (1, b"out"),
-        (2, b"e"),
-    ]
-    assert "tail=5" in made.last.target and "timestamps=1" in made.last.target
-
-
-def test_the_log_of_a_terminal_is_as_it_was_printed(podman: Both) -> None:
-    made, engine = podman
-    made.on(r"GET .*/containers/c/json", reply({"Config": {"Tty": True}}))
-    made.on(r"GET .*/logs", chunked([b"\x01raw"]))
-
-    assert list(engine.containers.logs("c", LogOptions(follow=True))) == [(1, b"\x01raw")]
-    assert "follow=1" in made.last.target and "tail=all" in made.last.target
-
-
-STATS = {
-    "read": "now",
-    "cpu_stats": {"cpu_usage": {"total_usage": 1_500_000_000}},
-    "memory_stats": {"usage": 10, "limit": 20},
-    "pids_stats": {"current": 3},
-}
-
-
-def test_what_a_container_uses_is_told_once_or_again_and_again(either: Both) -> None:
-    made, engine = either
-    made.on(
-        r"GET .*/stats",
-        lambda _, asked: reply(STATS) if "stream=false" in asked.target else lines(STATS, STATS),
-    )
-
-    once = engine.containers.stats("c")
-
-    assert (once.cpu_seconds, once.memory, once.memory_limit, once.pids) == (1.5, 10, 20, 3)
-    assert list(engine.containers.follow_stats("c")) == [once, once]
-    made.on(r"GET .*/stats", reply(NO_CONTAINER, 404))
-    assert kind_of(lambda: engine.containers.stats("c")) is Kind.CONTAINER_NOT_FOUND
-
-
-def test_events_are_told_as_they_happen(either: Both) -> None:
-    made, engine = either
-    told = {"Type": "container", "Action": "die", "Actor": {"ID": "c", "Attributes": {"a": "b"}},
-            "timeNano": 1_500_000_000}  # fmt: skip
-    made.on(r"GET .*/events", lines(told, {"Type": "image", "id": "i", "time": 2}))
-
-    first, second = engine.events({"podbot.owner": None}, since=1.0)
-
-    assert (first.kind, first.action, first.id, first.time) == ("container", "die", "c", 1.5)
-    assert first.attributes == {"a": "b"}
-    assert (second.id, second.time) == ("i", 2.0)
-    assert "since=1.000000" in made.last.target and "podbot.owner" in made.last.target
-    list(engine.events())
-    assert made.last.target.endswith("/events")
 
 
 # Archives

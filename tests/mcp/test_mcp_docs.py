@@ -7,14 +7,13 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from podbot.cli import mcp as command
-from podbot.mcp import Backend
 from podbot.mcp.server import THREADS, WAITING
 from podbot.mcp.stdio import MESSAGE_BYTES
+from podbot.sandbox.backends import NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
 
@@ -51,7 +50,7 @@ def test_the_page_and_the_help_name_every_option_and_backend() -> None:
 
     rows = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `--")]
     assert options == set(re.findall(r"--[a-z]+", " ".join(rows)))
-    for backend in get_args(Backend):
+    for backend in NAMES:
         assert re.search(rf"^\| `{backend}`", PAGE, re.MULTILINE)
         assert re.search(rf"^  {backend} ", help_text, re.MULTILINE)
 

@@ -13,7 +13,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_clients import DEADLINE
 from mcp_types import ErrorData
 
-from podbot.mcp import ServeRequest, ToolServer, messages, stdio
+from podbot.mcp import LaunchRequest, ServeRequest, ToolServer, messages, stdio
 from podbot.mcp.line import Line
 from podbot.mcp.messages import MESSAGE_BYTES, TooLong, Written
 from podbot.mcp.workspace import Workspace, workspace
@@ -174,7 +174,7 @@ def serve(place: Workspace, client: Client) -> None:
 
 def test_a_call_that_says_a_thing_twice_is_a_failing_call_that_names_it() -> None:
     """Over the real transport and the SDK's server; and a long message does not go unanswered."""
-    place = workspace(ServeRequest(backend="memory"))
+    place = workspace(ServeRequest(LaunchRequest(backend="memory")))
     client = Client()
     hello = {
         "protocolVersion": "2025-06-18",

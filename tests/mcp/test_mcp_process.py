@@ -147,7 +147,7 @@ def test_stdout_is_the_protocol_and_nothing_else(project: Path) -> None:
         # The guest's own stdout, which a careless child might print to.
         stray = client.call("shell_execute", command=["sh", "-c", "echo stray >/proc/$PPID/fd/1"])
         assert "exit code 0" in client.answer(stray)["result"]["content"][0]["text"]
-        client.write(b"this is no JSON\n[1, 2]\n\n")
+        client.write(b"this is not JSON\n[1, 2]\n\n")
         client.write(b'{"jsonrpc": "2.0", "id": 77, "method": "no/such"}\n')
         assert client.answer(77)["error"]["code"] == -32601
         refusals = [each for each in client.messages() if each.get("id", 0) is None]
@@ -260,7 +260,7 @@ def test_an_option_that_a_backend_cannot_keep_is_refused(project: Path) -> None:
     done = run("--backend", "local", "--net", "none", cwd=project)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the backend local cannot keep to network" in done.stderr
+    assert "the backend local does not support network" in done.stderr
 
 
 def test_without_the_sdk_the_extra_is_named(project: Path) -> None:
@@ -306,4 +306,4 @@ def test_a_time_that_makes_no_sense_is_refused(project: Path) -> None:
     done = run("--timeout", "soon", cwd=project)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "'soon' is no time" in done.stderr
+    assert "'soon' is not a length of time" in done.stderr

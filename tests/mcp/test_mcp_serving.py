@@ -13,12 +13,11 @@ from cli_runs import PODBOT, Terminal
 from mcp_clients import DEADLINE
 
 from podbot.errors import ConfigError, Kind, LaunchError, PodbotError, ToolValidationError
-from podbot.mcp import Line, Served, ServeRequest, Started, serve
-from podbot.mcp.keeping import Keeping
+from podbot.mcp import LaunchRequest, Line, Served, ServeRequest, Started, serve, serving
 from podbot.mcp.workspace import KEPT, Workspace, workspace
 from podbot.runs import records
+from podbot.runs.records import Record
 from podbot.runtime.events import ToolInvoked
-from podbot.sandbox import OverlaySandbox, layers
 
 
 @pytest.fixture
@@ -57,6 +56,14 @@ def test_a_fault_in_an_import_of_ours_is_not_taken_for_a_missing_package(
         _ = podbot.mcp.Hints
 
 
+def asked(
+    backend: str | None = None, target: Path | None = None, **options: object
+) -> ServeRequest:
+    targets = () if target is None else (target,)
+    launch = LaunchRequest(backend=backend, targets=targets, **options)  # type: ignore[arg-type]
+    return ServeRequest(launch)
+
+
 # Requests
 
 
@@ -68,12 +75,14 @@ def test_a_fault_in_an_import_of_ours_is_not_taken_for_a_missing_package(
         ("memory", {"network": "host"}),
         ("memory", {"environment": {"KEY": "value"}}),
         ("overlay", {"image": "debian"}),
+        ("overlay", {"continue_in": "last"}),
+        ("overlay", {"timeout": 5.0}),
         ("local", {"name": "mine"}),
     ],
 )
 def test_what_a_backend_cannot_keep_to_is_refused(backend: str, options: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
-        ServeRequest(backend=backend, **options)  # type: ignore[arg-type]  # that is the point
+        asked(backend=backend, **options)
 
     assert caught.value.kind is Kind.UNSUPPORTED
     assert caught.value.field in options
@@ -81,17 +90,24 @@ def test_what_a_backend_cannot_keep_to_is_refused(backend: str, options: dict[st
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="memory, local, overlay, podman") as caught:
-        ServeRequest(backend="moon")  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(ConfigError, match="overlay, container, memory, local") as caught:
+        asked(backend="moon")
 
     assert caught.value.kind is Kind.UNKNOWN_BACKEND
 
 
+def test_podman_is_another_word_for_the_container_backend() -> None:
+    request = asked(backend="podman", image="mine")
+
+    assert request.backend == "container"
+    assert request == asked(backend="container", image="mine")
+
+
 def test_only_what_can_reach_out_says_so() -> None:
-    assert ServeRequest(backend="local").reaches_out
-    assert ServeRequest(network="host").reaches_out
-    assert not ServeRequest().reaches_out
-    assert not ServeRequest(backend="memory").reaches_out
+    assert asked(backend="local").reaches_out
+    assert asked(network="host").reaches_out
+    assert not asked().reaches_out
+    assert not asked(backend="memory").reaches_out
 
 
 # Workspaces
@@ -105,7 +121,7 @@ def test_a_copy_in_memory_is_without_secrets(
     (project / ".ssh" / "id").write_text("a key")
     (project / ".netrc").write_text("a login")
     (project / "[odd]*").write_text("hidden by request")
-    request = ServeRequest(backend="memory", target=project, hide=(f"{project}/[odd]*",))
+    request = asked(backend="memory", target=project, hide=(f"{project}/[odd]*",))
 
     with workspace(request).prompt as prompt:
         listing = prompt.call("ls", {}).render()
@@ -122,7 +138,7 @@ def test_a_folder_that_is_hidden_is_not_copied(
 
     for target in (".ssh", ".ssh/keys"):
         with pytest.raises(LaunchError, match="is hidden from tools") as caught:
-            workspace(ServeRequest(backend="memory", target=project / target))
+            workspace(asked(backend="memory", target=project / target))
         assert caught.value.kind is Kind.TARGET_REFUSED
 
 
@@ -131,9 +147,9 @@ def test_without_a_target_memory_and_local_have_an_empty_workspace(
 ) -> None:
     monkeypatch.chdir(project)
     monkeypatch.setenv("PASSED", "on")
-    with workspace(ServeRequest(backend="memory")).prompt as prompt:
+    with workspace(asked(backend="memory")).prompt as prompt:
         assert "notes.txt" not in prompt.call("ls", {}).render()
-    request = ServeRequest(
+    request = asked(
         backend="local", environment={"SET": "so"}, pass_environment=("PASSED", "ABSENT")
     )
     with workspace(request).prompt as prompt:
@@ -144,7 +160,7 @@ def test_without_a_target_memory_and_local_have_an_empty_workspace(
 
 
 def test_a_local_folder_is_worked_on_itself_and_says_so(project: Path) -> None:
-    place = workspace(ServeRequest(backend="local", target=project))
+    place = workspace(asked(backend="local", target=project))
     with place.prompt as prompt:
         assert "Nothing isolates it" in prompt.render().text
         said(place, "shell_execute", command=["sh", "-c", "echo new > made"])
@@ -155,7 +171,7 @@ def test_a_local_folder_is_worked_on_itself_and_says_so(project: Path) -> None:
 
 
 def test_a_container_over_a_folder_is_described_before_any_engine_is_asked(project: Path) -> None:
-    request = ServeRequest(backend="podman", target=project, network="host", image="mine")
+    request = asked(backend="container", target=project, network="host", image="mine")
     with workspace(request).prompt as prompt:
         text = prompt.render().text
 
@@ -164,7 +180,7 @@ def test_a_container_over_a_folder_is_described_before_any_engine_is_asked(proje
 
 
 def test_a_session_does_not_grow_with_the_calls() -> None:
-    place = workspace(ServeRequest(backend="memory"))
+    place = workspace(asked(backend="memory"))
     with place.prompt as prompt:
         prompt.call("write_file", {"file_path": "a", "content": "text"})
         for number in range(3 * KEPT):
@@ -184,7 +200,7 @@ def test_a_session_does_not_grow_with_the_calls() -> None:
 def test_a_client_that_is_gone_ends_the_server(project: Path, gone: Line) -> None:
     heard: list[Started] = []
 
-    served = serve(ServeRequest(target=project), gone, on_start=heard.append)
+    served = serve(asked(target=project), gone, on_start=heard.append)
 
     assert served == Served(0)
     assert [(each.backend, each.workdir) for each in heard] == [("overlay", str(project))]
@@ -197,7 +213,7 @@ def test_a_signal_before_it_serves_ends_it_too(project: Path, gone: Line) -> Non
         os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(SystemExit) as caught:
-        serve(ServeRequest(target=project), gone, on_start=told)
+        serve(asked(target=project), gone, on_start=told)
 
     assert caught.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
@@ -206,7 +222,7 @@ def test_a_signal_before_it_serves_ends_it_too(project: Path, gone: Line) -> Non
 
 def test_what_cannot_be_opened_raises_and_leaves_nothing(tmp_path: Path, gone: Line) -> None:
     with pytest.raises(PodbotError) as caught:
-        serve(ServeRequest(target=tmp_path / "missing"), gone)
+        serve(asked(target=tmp_path / "missing"), gone)
 
     assert caught.value.kind is Kind.TARGET_MISSING
 
@@ -217,7 +233,7 @@ def test_an_engine_that_is_missing_is_said_at_once(
     monkeypatch.setenv("PODBOT_ENGINE_SOCKET", "unix:///no/such.sock")
 
     with pytest.raises(PodbotError, match=r"/no/such\.sock"):
-        serve(ServeRequest(backend="podman", target=project, image="mine"), gone)
+        serve(asked(backend="container", target=project, image="mine"), gone)
 
 
 def test_a_fault_of_ours_is_in_the_record(
@@ -230,7 +246,7 @@ def test_a_fault_of_ours_is_in_the_record(
         raise RuntimeError("out of luck")
 
     with pytest.raises(RuntimeError):
-        serve(ServeRequest(target=project, name="faulty"), gone, on_start=started)
+        serve(asked(target=project, name="faulty"), gone, on_start=started)
 
     record = records.find("faulty").record
     assert record is not None
@@ -246,7 +262,7 @@ def test_what_cannot_be_cleaned_up_is_told(gone: Line, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(UnsafeLocalSandboxSection, "close", close)
 
-    served = serve(ServeRequest(backend="local"), gone)
+    served = serve(asked(backend="local"), gone)
 
     assert served.exit_status == 0
     assert served.problem is not None and "remove it by hand" in served.problem
@@ -264,51 +280,54 @@ def test_at_a_terminal_it_says_what_it_waits_for(project: Path) -> None:
 # Records
 
 
-def test_a_sandbox_that_was_lost_before_it_changed_anything_has_one_record(project: Path) -> None:
-    kept = Keeping(ServeRequest(target=project, name="lost"))
-    kept.follow(None)
-    with OverlaySandbox(project) as first:
-        kept.follow(first)
-        kept.follow(first)
-        assert first.layer is not None
-        assert records.find("lost").id == first.layer.id
-    with OverlaySandbox(project) as second:
-        kept.follow(second)
-        second.write("made", "text")
-        kept.ending()
-    assert second.layer is not None
+def test_a_server_is_in_the_books_by_what_was_asked_for(project: Path, gone: Line) -> None:
+    found: list[Record | None] = []
 
-    assert kept.ended() == second.layer.id
-    assert [entry.id for entry in records.entries() if entry.name == "lost"] == [second.layer.id]
-    layers.remove(second.layer.path)
-    assert kept.ended() is None
+    def started(started: Started) -> None:
+        [entry] = [entry for entry in records.entries() if entry.targets == (str(project),)]
+        found.append(entry.record)
+
+    serve(asked(target=project, command=("podbot", "mcp"), title="tools"), gone, on_start=started)
+
+    assert found[0] is not None
+    assert (found[0].command, found[0].title) == (("podbot", "mcp"), "tools")
+    assert all(entry.targets != (str(project),) for entry in records.entries())
 
 
-def test_a_copy_that_nobody_changed_goes_and_one_that_was_changed_stays(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_sandbox_that_was_lost_before_it_changed_anything_has_one_record(
+    project: Path, gone: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.sandbox.layers.copying.needed", lambda targets: "for a test")
-    for change, stays in ((None, False), ("made", True)):
-        kept = Keeping(ServeRequest(target=project, name=f"copy {stays}"))
-        with OverlaySandbox(project) as sandbox:
-            kept.follow(sandbox)
-            if change is not None:
-                sandbox.write(change, "text")
-        assert sandbox.layer is not None and sandbox.layer.method == "copy"
+    def started(started: Started) -> None:
+        [entry] = [entry for entry in records.entries() if entry.name == "lost"]
+        seen.append(entry.id)
+        section = workspaces[0].section
+        assert section.sandbox is not None
+        section.sandbox.close()  # as if it had been lost
+        said(workspaces[0], "write_file", file_path="made", content="text")
 
-        assert (kept.ended() is not None) == stays
-        assert sandbox.layer.path.exists() == stays
+    seen: list[str] = []
+    workspaces: list[Workspace] = []
+
+    def made(request: ServeRequest) -> Workspace:
+        workspaces.append(workspace(request))
+        return workspaces[0]
+
+    monkeypatch.setattr(serving, "workspace", made)
+
+    served = serve(asked(target=project, name="lost"), gone, on_start=started)
+
+    assert [entry.id for entry in records.entries() if entry.name == "lost"] == [served.changes]
+    assert served.changes not in (None, *seen)
 
 
 def test_a_name_that_is_taken_is_refused_before_anything_is_opened(
     project: Path, gone: Line
 ) -> None:
     with pytest.raises(PodbotError, match="cannot name a run"):
-        serve(ServeRequest(target=project, name="last"), gone)
+        serve(asked(target=project, name="last"), gone)
 
 
-def test_a_server_without_an_overlay_has_no_record() -> None:
-    kept = Keeping(ServeRequest(backend="memory"))
-    kept.ending()
-
-    assert kept.ended() is None
+def test_a_server_without_an_overlay_has_no_record(gone: Line) -> None:
+    before = len(records.entries())
+    assert serve(asked(backend="memory"), gone).changes is None
+    assert len(records.entries()) == before

@@ -14,6 +14,8 @@ from inside import MACHINE, PRELUDE, PYTHON, inside, shell, until
 from podbot.errors import SandboxError
 from podbot.sandbox import Terminal
 from podbot.sandbox.overlay.launcher import OverlaySandbox
+from podbot.testing.base import eventually
+from podbot.testing.evaluating import TEMPLATES, forks
 
 COLUMN = ("x86_64", "aarch64").index(MACHINE) if MACHINE in ("x86_64", "aarch64") else 0
 
@@ -83,6 +85,33 @@ tell([attempt(os.readlink, path), attempt(os.open, path, os.O_RDONLY), attempt(o
     found = inside(shared, code)
 
     assert set(found) <= {"EACCES", "EPERM"}, found
+
+
+def test_the_template_of_evaluations_cannot_be_reached(shared: OverlaySandbox) -> None:
+    eventually(lambda: forks(shared))
+    code = f"""{TEMPLATES}
+import ctypes, errno, json
+def tell(found): print(json.dumps(found))
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(work, *arguments):
+    try:
+        return "done: " + str(work(*arguments))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+found = []
+for pid in pids:
+    here = f"/proc/{{pid}}/"
+    found += [attempt(os.open, here + name, os.O_RDONLY) for name in ("mem", "environ", "maps")]
+    found += [attempt(os.open, here + "mem", os.O_RDWR), attempt(os.readlink, here + "fd/3")]
+    for request in (16, 0x4206):
+        denied = libc.ptrace(request, pid, None, None) and ctypes.get_errno() == 1
+        found.append("EPERM" if denied else "traced")
+tell([len(pids), *found])
+"""
+    number, *found = json.loads(shared.evaluate(code).stdout)
+
+    assert number >= 1  # itself, and mostly the fork that waits
+    assert set(found) <= {"EACCES", "EPERM", "EROFS"}, found
 
 
 @pytest.mark.parametrize("name", ["mem", "environ", "maps", "auxv", "stack", "syscall", "io"])

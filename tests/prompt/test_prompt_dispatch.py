@@ -246,7 +246,7 @@ def test_ctrl_c_takes_back_what_was_done_and_is_recorded(session: Session) -> No
         ({"text": 1}, "text: expected a string, got the number 1"),
         ({}, "text: is required: a string (What to note.)"),
         ({"text": float("nan")}, "got the number nan"),
-        ('{"text": NaN}', "NaN is no JSON number"),
+        ('{"text": NaN}', "NaN is not a JSON number"),
         ("not json", "are not valid JSON"),
         ('{"text": "a", "text": "b"}', "comes twice"),
         ({"text": "x" * 10_000_000}, "is too long"),

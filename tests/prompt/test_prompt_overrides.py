@@ -360,7 +360,7 @@ def test_a_pipe_or_folder_in_the_place_of_the_file_hangs_nobody(tmp_path: Path) 
     path = write(store, "")
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(PromptError, match="no regular file"):
+    with pytest.raises(PromptError, match="not a regular file"):
         store.load(make())
     path.unlink()
     path.mkdir()
@@ -396,24 +396,24 @@ SAID = {"hash": "0" * 64, "text": "x"}
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ([], "the file is no object"),
+        ([], "the file is not an object"),
         (without("version"), "has no version"),
         (without("ns"), "has no ns"),
         (good(version=2), "only version 1"),
         (good(version=True), "only version 1"),
         (good(extra=1), '"extra", which is unknown'),
-        (good(ns=1), "ns is no text"),
+        (good(ns=1), "ns is not text"),
         (good(ns="agents/other"), "for another prompt or tag"),
-        (good(key="k" * 65), "key is no text of at most 64"),
+        (good(key="k" * 65), "key is not text of at most 64"),
         (good(tag="v2"), "for another prompt or tag"),
-        (good(sections=[]), "sections is no object"),
+        (good(sections=[]), "sections is not an object"),
         (good(sections={str(n): SAID for n in range(1001)}), "at most 1000 entries"),
-        (good(sections={"intro": "x"}), 'sections["intro"] is no object'),
+        (good(sections={"intro": "x"}), 'sections["intro"] is not an object'),
         (good(sections={"intro": {"text": "x"}}), "has no hash"),
         (good(sections={"intro": {**SAID, "more": 1}}), "unknown"),
-        (good(sections={"intro": {**SAID, "hash": "x" * 64}}), "no SHA-256"),
+        (good(sections={"intro": {**SAID, "hash": "x" * 64}}), "not a SHA-256"),
         (good(sections={"intro": {**SAID, "text": "x" * 100_001}}), "at most 100000"),
-        (good(sections={"intro": {**SAID, "text": None}}), "is no text"),
+        (good(sections={"intro": {**SAID, "text": None}}), "is not text"),
         (good(sections={"intro": {**SAID, "text": "\ud800"}}), "half of a character"),
         (good(tools={"look": SAID}), "unknown"),
         (good(tools={"look": {"description": {**SAID, "text": "é"}}}), "printable ASCII"),
@@ -469,7 +469,7 @@ def test_too_much_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(PromptError, match="4194304 are allowed"):
         OverridesStore(tmp_path).save(PromptOverrides("n", "k", "t", sections))
     for odd in (TextOverride("nonsense", "x"), TextOverride("0" * 64, "\ud800")):
-        with pytest.raises(PromptError, match=r"no SHA-256|codec can't decode"):
+        with pytest.raises(PromptError, match=r"not a SHA-256|codec can't decode"):
             OverridesStore(tmp_path).save(PromptOverrides("n", "k", "t", {"a": odd}))
     assert list(tmp_path.iterdir()) == []
 

@@ -154,7 +154,7 @@ def test_each_provider_gets_its_format() -> None:
     assert prompt.tools_for("mcp") == [
         {"name": "idle", "description": "Wait.", "inputSchema": schema}
     ]
-    with pytest.raises(PromptError, match="is no format") as caught:
+    with pytest.raises(PromptError, match="is not a format") as caught:
         prompt.tools_for("other")  # type: ignore[arg-type]
     assert "anthropic" in str(caught.value.remedy)
 

@@ -62,9 +62,9 @@ def test_a_section_may_have_such_a_key(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["", "A", ".a", "-a", "a/b", "..", "a b", "é", "a" * 65, None])
 def test_a_section_or_prompt_may_not_have_such_a_key(key: Any) -> None:
-    with pytest.raises(PromptError, match="is no key for a section"):
+    with pytest.raises(PromptError, match="cannot be the key of a section"):
         MarkdownSection(key=key, title="T", template="")
-    with pytest.raises(PromptError, match="is no key for a prompt"):
+    with pytest.raises(PromptError, match="cannot be the key of a prompt"):
         prompt_of(text("a"), key=key)
 
 
@@ -81,7 +81,7 @@ def test_a_prompt_may_have_such_a_namespace(ns: str) -> None:
 
 @pytest.mark.parametrize("ns", ["", "/a", "a/", "a//b", "a/../b", "..", "A", "a/" * 9 + "a", None])
 def test_a_prompt_may_not_have_such_a_namespace(ns: Any) -> None:
-    with pytest.raises(PromptError, match="is no namespace"):
+    with pytest.raises(PromptError, match="be the namespace"):
         prompt_of(text("a"), ns=ns)
 
 

@@ -52,7 +52,7 @@ def test_a_tool_may_have_such_a_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "a.b", "é", "a" * 65, "a\n", None, 3])
 def test_a_tool_may_not_have_such_a_name(name: Any) -> None:
-    with pytest.raises(PromptError, match="is no name for a tool") as caught:
+    with pytest.raises(PromptError, match="cannot be the name of a tool") as caught:
         make(name=name)
     assert caught.value.kind is Kind.BAD_PROMPT
     assert "a-z" in str(caught.value.remedy)
@@ -103,7 +103,7 @@ def test_a_handler_that_does_not_say_what_it_takes_is_refused(annotation: str | 
 
     if annotation is not None:
         handler.__annotations__["params"] = annotation
-    with pytest.raises(PromptError, match=r"which parameters the tool t takes|no dataclass"):
+    with pytest.raises(PromptError, match=r"which parameters the tool t takes|not a dataclass"):
         Tool(name="t", description="T.", handler=handler)
 
 

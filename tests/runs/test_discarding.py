@@ -15,8 +15,8 @@ from cli_runs import PODBOT, ran, workplace
 from podbot.changes.applying import undo
 from podbot.changes.applying.apply import apply
 from podbot.changes.capture import capture
-from podbot.cli import actions
 from podbot.config import places
+from podbot.review import Review
 from podbot.runs import records
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
@@ -60,7 +60,7 @@ def by_library(id: str) -> None:
 
 
 def by_command(id: str) -> None:
-    actions.discard(records.find(id))
+    Review(records.find(id)).discard()
 
 
 @pytest.mark.parametrize("discard", [by_library, by_command])

@@ -168,6 +168,7 @@ def test_entries_are_layers_and_records_together_newest_first(target: Path) -> N
         assert (live.live, live.status, gone.live, gone.status) == (True, "running", False, "gone")
     records.write(record(SECOND, 5e9))
     assert sandbox.layer is not None
+    records.remove(sandbox.layer.id)  # as if its process had been killed
     newest, kept, gone = records.entries()
     assert (newest.id, kept.id, gone.id) == (SECOND, sandbox.layer.id, FIRST)
     assert (kept.status, kept.record, kept.targets) == ("kept", None, (str(target),))

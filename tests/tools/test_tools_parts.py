@@ -12,7 +12,7 @@ from workplace import DEADLINE, running, unique_sleep, wait_for
 import podbot.tools
 from podbot.config import variables
 from podbot.errors import Kind, LaunchError, SandboxError, ToolValidationError
-from podbot.sandbox import ExecResult, LocalSandbox, MemorySandbox
+from podbot.sandbox import ExecResult, LocalSandbox, MemorySandbox, ops
 from podbot.tools import (
     EvalParams,
     GlobResult,
@@ -149,7 +149,7 @@ def test_half_a_character_is_no_code() -> None:
     ],
 )
 def test_a_value_comes_behind_its_mark(data: bytes, parts: tuple[str, str | None]) -> None:
-    assert evaluation._parted(data, "m") == parts
+    assert ops.parted(data, "m") == parts
 
 
 # Errors for models

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from podbot.changes.applying.apply import apply as apply_changes
     from podbot.changes.applying.recovery import recover
     from podbot.changes.applying.undo import Undone
-    from podbot.changes.archive.saving import load, save
+    from podbot.changes.archive.saving import save
     from podbot.changes.capture import read
     from podbot.changes.diffs.diff import FileDiff, for_people
     from podbot.changes.diffs.diff import diff as diff_of
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from podbot.changes.risk.rules import Level
     from podbot.changes.select import select as select_changes
     from podbot.runs.by_name import applications, discard_changes, undo_changes
+    from podbot.runs.loading import load
     from podbot.runs.records import Entry, Record, entries, find
 
 # Found when first used: whoever needs one part does not pay for the others.
@@ -51,7 +52,7 @@ _HOMES = {
     "podbot.changes.applying.recovery": "recover",
     "podbot.changes.applying.undo": "Undone",
     "podbot.changes.applying.applied": "Application",
-    "podbot.changes.archive.saving": "load save",
+    "podbot.changes.archive.saving": "save",
     "podbot.changes.capture": "read",
     "podbot.changes.diffs.diff": "FileDiff for_people diff_of=diff",
     "podbot.changes.diffs.hunks": "Hunk",
@@ -65,6 +66,7 @@ _HOMES = {
     "podbot.changes.risk.rules": "Level",
     "podbot.changes.select": "select_changes=select",
     "podbot.runs.by_name": "applications discard_changes undo_changes",
+    "podbot.runs.loading": "load",
     "podbot.runs.records": "Entry Record entries find",
 }
 

@@ -124,8 +124,12 @@ class LayerAndHost:
         return self._owned(path, state)
 
     def _owned(self, path: str, state: State) -> State:
-        """With the owner it would have on the host, in a layer that belongs to nobody."""
-        if state.uid != self._layer.traits.nobody:
+        """With the owner it would have on the host, in a layer that belongs to nobody.
+
+        Root makes nothing in there: what seems to be root's was nobody's, in a folder shown with
+        both trading places.
+        """
+        if self._layer.traits.nobody is None or state.uid not in (self._layer.traits.nobody, 0):
             return state
         from dataclasses import replace
 

@@ -333,7 +333,9 @@ class _Meeting:
         host, run = self._change.old, self._change.new
         assert host is not None and run is not None  # noqa: S101 - both are files
         if base.state is not None and (base.state.type is not FILE or base.state.links > 1):
-            raise _NotMergedError(f"{who} changed it too, and it was no file with one name before")
+            raise _NotMergedError(
+                f"{who} changed it too, and it was not a file with one name before"
+            )
         if max(host.size, run.size) > three_way.MAX_BYTES:
             raise _NotMergedError(f"{who} changed it too, and {three_way.TOO_LARGE}")
         if base.state is not None and base.data is None:

@@ -301,7 +301,7 @@ class ChangeSet:
         return bool(self.changes)
 
     def digest(self, change: Change, *, old: bool = False) -> str | None:
-        """The SHA-256 of one side's contents, None where it is no regular file."""
+        """The SHA-256 of one side's contents, None where it is not a regular file."""
         state = change.old if old else change.new
         if state is None or state.type is not FileType.FILE:
             return None

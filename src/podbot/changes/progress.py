@@ -27,13 +27,15 @@ class Step:
     """What is being done, and how much of it is done already.
 
     ``total`` is None where nobody knows yet. ``waiting`` says that nothing is being done, as
-    somebody else has to end first.
+    somebody else has to end first; ``healed``, that this is what a crash had left half done, and
+    what became of it.
     """
 
     doing: str
     done: int = 0
     total: int | None = None
     waiting: bool = False
+    healed: bool = False
 
 
 Listener = Callable[[Step], None]

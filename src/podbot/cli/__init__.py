@@ -266,9 +266,9 @@ def _told_as_data(words: list[str], error: "PodbotError") -> bool:
     own = words[: words.index("--")] if "--" in words else words
     if "--json" not in own or words[0] in PLAIN_SPOKEN:
         return False
-    from podbot.cli import as_data
+    from podbot.review import data
 
-    told = as_data.failure(error)
+    told = data.failure(error)
     if words[0] in QUICK:
         print(json.dumps({"id": None, "outcome": "failed", **told}), file=sys.stderr)
         return True

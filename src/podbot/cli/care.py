@@ -14,19 +14,13 @@ from podbot.changes.folding import FEWEST
 from podbot.changes.model import Change
 from podbot.changes.risk.rules import COMMAND_FOLDER, Level
 from podbot.cli import merges, wording
-from podbot.cli.overview import (
-    STYLES,
-    Overview,
-    called,
-    called_path,
-    counted,
-    folded_line,
-    told_conflict,
-)
+from podbot.cli.overview import STYLES, counted, folded_line, told_conflict
 from podbot.cli.wording import Display
+from podbot.review.summary import called, called_path
 
 if TYPE_CHECKING:
     from podbot.changes.risk.judging import Flag
+    from podbot.review import Summary
 
 BY_ITSELF = "runs by itself once applied:"
 WHEN_USED = "runs when used:"
@@ -34,21 +28,21 @@ CONFLICTS = "conflicts with what the host has now:"
 FOLDED = "folders told in one line (`podbot changes show --all` lists all of it):"
 
 
-def summary(found: Overview, display: Display, most: int | None = None) -> list[str]:
+def summary(found: Summary, display: Display, most: int | None = None) -> list[str]:
     """The changes in few lines: how many, how large, and what needs care."""
     return [total(found, display), *folders(found, display), *warnings(found, display, most=most)]
 
 
-def total(found: Overview, display: Display) -> str:
+def total(found: Summary, display: Display) -> str:
     """How many changes there are and how large they are."""
     told = "nothing is left to apply"
     if found.changes:
         number = wording.count(len(found.changes), "change")
-        told = f"{number}: {counted(found.changes)}; {wording.size(found.size)}"
+        told = f"{number}: {counted(found)}; {wording.size(found.size)}"
     return display.paint(told, "title")
 
 
-def folders(found: Overview, display: Display) -> list[str]:
+def folders(found: Summary, display: Display) -> list[str]:
     """A line for each folder that is told in one."""
     if not found.folds:
         return []
@@ -57,7 +51,7 @@ def folders(found: Overview, display: Display) -> list[str]:
 
 
 def warnings(
-    found: Overview, display: Display, *, most: int | None = None, every: bool = False
+    found: Summary, display: Display, *, most: int | None = None, every: bool = False
 ) -> list[str]:
     """Flags and conflicts, each with its reason; at most so many rows of each sort.
 
@@ -66,7 +60,7 @@ def warnings(
     used = [
         _told(flag, found)
         for flag in found.flagged(Level.WHEN_USED)
-        if every or not _is_covered(flag, found)
+        if every or not found.is_expected(flag)
     ]
     lines = _section(display.paint(WHEN_USED, STYLES[Level.WHEN_USED]), used, display, most)
     conflicts = [
@@ -75,8 +69,8 @@ def warnings(
     ]
     lines += _section(display.paint(CONFLICTS, "danger"), conflicts, display, most)
     merged = [
-        f"  {called(change, found.changes)}: with changes of {who}"
-        for change, who in merges.rows(found.changes)
+        f"  {called(change, found.changes)}: with changes of {merges.runs(merge)}"
+        for change, merge in found.merged
     ]
     lines += _section(display.paint(merges.TITLE, "title"), merged, display, most)
     unseen = [f"  {wording.text(note)}" for note in found.changes.notes]
@@ -85,27 +79,25 @@ def warnings(
 
 
 def by_itself(
-    found: Overview, display: Display, *, most: int | None = None, every: bool = False
+    found: Summary, display: Display, *, most: int | None = None, every: bool = False
 ) -> list[str]:
     """What runs by itself: the least expected last, and named whatever is left out."""
-    flags = found.flagged(Level.BY_ITSELF)
-    commands: dict[str, list[Change]] = {}
-    packaged: list[str] = []
-    others: list[str] = []
-    for flag in flags:
-        if not every and _is_covered(flag, found):
-            commands.setdefault(flag.change.where.rpartition("/")[0], []).append(flag.change)
-        elif flag.change.where in found.folded:
-            packaged.append(_told(flag, found))
-        else:
-            others.append(_told(flag, found))
-    grouped = [row for inside in commands.values() for row in _commands(inside, found)]
+    rows: list[str] = []
+    if not every:
+        for folder in found.flags_by_folder(Level.BY_ITSELF):
+            if folder.expected:
+                rows += _commands([flag.change for flag in folder.expected], found)
+    flags = [
+        flag for flag in found.flagged(Level.BY_ITSELF) if every or not found.is_expected(flag)
+    ]
+    # What packages brought comes first: among many lines the last ones are those that are seen.
+    flags.sort(key=lambda flag: flag.change.where not in found.folded)
+    rows += [_told(flag, found) for flag in flags]
     title = display.paint(BY_ITSELF, STYLES[Level.BY_ITSELF])
-    rows = [*grouped, *packaged, *others]
     return _section(title, rows, display, most, keep_end=True)
 
 
-def _commands(changes: Sequence[Change], found: Overview) -> list[str]:
+def _commands(changes: Sequence[Change], found: Summary) -> list[str]:
     """The commands of a folder of packages, with those named that this host has elsewhere."""
     if len(changes) < FEWEST:
         return [f"  {called(change, found.changes)}: {COMMAND_FOLDER}" for change in changes]
@@ -119,13 +111,8 @@ def _commands(changes: Sequence[Change], found: Overview) -> list[str]:
     return [f"{told}; this host has {', '.join(known)} too" if known else told]
 
 
-def _told(flag: Flag, found: Overview) -> str:
+def _told(flag: Flag, found: Summary) -> str:
     return f"  {called(flag.change, found.changes)}: {wording.text(flag.reason)}"
-
-
-def _is_covered(flag: Flag, found: Overview) -> bool:
-    fold = found.folded.get(flag.change.where)
-    return fold is not None and fold.covers(flag.level, flag.reason)
 
 
 def _section(

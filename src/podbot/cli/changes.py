@@ -1,7 +1,7 @@
 """`podbot changes`: look at what sandboxes did, take over what you want, throw the rest away.
 
-This module only knows the words of the command line; the verbs live in `looking` and `deciding`,
-and are imported when they are asked for.
+This module only knows the words of the command line; the verbs live in `showing`, `deciding`
+and `discarding`, and are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -356,8 +356,6 @@ def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
     wording.never_fail(sys.stderr)
     failed: PodbotError
     try:
-        if name != "undo":  # which goes on with one that was cut short, and tells so itself
-            _heal()
         return do(arguments)
     except PodbotError as error:
         failed = error
@@ -374,25 +372,12 @@ def _done(name: str, do: Callable[[Given], int], arguments: Given) -> int:
     )
     if arguments.json:
         from podbot.cli import as_data
+        from podbot.review import data
 
-        as_data.show(as_data.failure(failed))
+        as_data.show(data.failure(failed))
         sys.stdout.flush()
     warn(f"podbot changes {name}: {wording.message(str(failed))}")
     return FAILED
-
-
-def _heal() -> None:
-    """Nobody shall be shown, or go on from, what is half done."""
-    from podbot.config import places
-
-    if not places.unfinished():
-        return
-    from podbot.cli import actions, wording
-    from podbot.cli.remedies import with_names
-    from podbot.cli.talk import warn
-
-    for line in actions.heal():
-        warn(f"podbot: {wording.message(with_names(line))}")
 
 
 def _of_the_system(error: OSError) -> PodbotError:

@@ -202,6 +202,8 @@ class _Line:
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar.partition("...")[0] == "ID":
             return Offer(words=tuple(_runs(prefix)))
+        if metavar == "BACKEND":
+            return Offer(words=tuple((f"{prefix}{name}", said) for name, said in _backends()))
         if metavar == "DIR":
             return Offer("folders")
         if metavar.startswith("FILE") or "changes" not in self._parser.prog:
@@ -215,6 +217,19 @@ class _Line:
 
 def _line(text: str | None) -> str:
     return " ".join((text or "").split()) if text != argparse.SUPPRESS else ""
+
+
+def _backends() -> Iterator[tuple[str, str]]:
+    """The backends that can run a command."""
+    from importlib.metadata import entry_points
+
+    from podbot.sandbox.backends import CONTAINER, ENTRY_POINTS, LOCAL, OVERLAY
+
+    yield OVERLAY, "copy-on-write, closed in, no engine needed"
+    yield CONTAINER, "of Podman or Docker"
+    yield LOCAL, "ISOLATES NOTHING"
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        yield entry.name, entry.value.partition(":")[0]
 
 
 def _runs(prefix: str) -> Iterator[tuple[str, str]]:

@@ -1,19 +1,25 @@
 """The verbs of `podbot changes` that do something: apply, pick, undo, save, load.
 
-They find what is meant, have it done by `actions`, and tell the outcome.
+They find what is meant, have it done by `podbot.review`, and tell the outcome.
 """
 
 from __future__ import annotations
 
 import argparse
+import glob
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from podbot import review
 from podbot.changes.applying.apply import Applied
-from podbot.cli import actions, as_data, care, consent, overview, picking, remedies, wording
-from podbot.cli.remedies import Given
+from podbot.cli import as_data, care, outcomes, overview, picking, remedies, wording
+from podbot.cli.overview import doing
+from podbot.cli.progress import Progress
+from podbot.cli.remedies import Given, typed
 from podbot.cli.showing import (
+    opened,
     selected,
     tell_how_to_decide,
     tell_live,
@@ -21,130 +27,153 @@ from podbot.cli.showing import (
     tell_undecided,
 )
 from podbot.cli.talk import talk_on, tell, warn
-from podbot.cli.which import run_of
 from podbot.config import places
-from podbot.runs.records import Entry
+from podbot.errors import ChangesError
+from podbot.review import Consent, Picked, Review, data
+from podbot.review.reading import refuse_live
 
 DONE, NO = 0, 1
+ALL = "all"
+MOST_NAMED = 3
+"""More than these are too many to be named in a command to paste."""
 
 
 def apply(arguments: argparse.Namespace) -> int:
     """`podbot changes apply`."""
-    entry, changes, whole = selected(arguments)
+    found, changes = selected(arguments)
     given = Given.of(arguments)
-    agreed = consent.consent(changes, whole, entry.called, given)
-    with _telling_interrupts(entry, "applied"):
-        applied = actions.apply(
-            entry,
-            changes,
-            allow_flagged=agreed.paths,
-            on_conflict=arguments.on_conflict,
-            given=given,
-        )
+    consent = _consent(found, given)
+    with _telling_interrupts(found, "applied"), doing("applying", found, given):
+        applied = found.apply(Picked(changes), allow=consent, on_conflict=given.on_conflict)
     if not arguments.json:
-        for line in agreed.told(changes):
+        for line in outcomes.allowed(consent):
             tell(line)
-    return _told(entry, applied, agreed.paths, arguments.json)
+    return _told(found, applied, consent.paths, arguments.json)
+
+
+def _consent(found: Review, given: Given) -> Consent:
+    """What was agreed to on the command line."""
+    words, word = given.allow_flagged, found.entry.called
+    with typed(word, given):
+        consent = found.consent(ALL in words or words, given.paths)
+    try:
+        consent.check()
+    except ChangesError as error:
+        remedy = f"look at it: {_looking(word, consent)}\n"
+        remedy += f"          then name it itself: {remedies.allowing(word, given)}"
+        raise ChangesError(error.message, kind=error.kind, remedy=remedy) from None
+    return consent
+
+
+def _looking(word: str, consent: Consent) -> str:
+    """The command that shows what a folder of packages does not answer for."""
+    several = len(consent.of.targets) > 1
+    changes = [flag.change for flag in consent.strangers]
+    paths = dict.fromkeys(each.where if several else each.path for each in changes)
+    if len(paths) > MOST_NAMED or any(glob.escape(path) != path for path in paths):
+        return remedies.command("show", word)
+    return remedies.command("diff", word, [*paths])
 
 
 def pick(arguments: argparse.Namespace) -> int:
     """`podbot changes pick`."""
-    entry, changes, whole = selected(arguments)
-    actions.refuse_live(entry, "applied")
-    found = overview.overview_of(entry, changes, whole)
+    found, changes = selected(arguments)
+    with typed(found.entry.called, Given.of(arguments)):
+        refuse_live(found.entry, "applied")
     talk = talk_on(sys.stderr if arguments.json else sys.stdout)
     talk.forget_typed()
     try:
-        picked = picking.pick(found, talk)
+        picked = picking.pick(found, overview.looked_at(found, changes), talk)
     except KeyboardInterrupt:
         talk.say("\nnothing was applied")
         raise
     if picked is None or not picked.changes:
         talk.say("nothing was applied" if picked is None else "nothing was taken")
         if arguments.json:
-            _told(entry, Applied("", "", (), ()), [], json=True)
+            _told(found, Applied("", "", (), ()), [], json=True)
         return NO
-    for remark in picked.remarks:
-        talk.say(remark)
-    with _telling_interrupts(entry, "applied"):
-        applied = actions.apply_picked(entry, picked)
-    return _told(entry, applied, sorted(picked.consented), arguments.json)
+    for line in picking.staying(picked):
+        talk.say(line)
+    with _telling_interrupts(found, "applied"), doing("applying", found, Given("apply")):
+        applied = found.apply(picked)
+    return _told(found, applied, sorted(picked.consented), arguments.json)
 
 
-def _told(entry: Entry, applied: Applied, allowed: list[str], json: bool) -> int:
+def _told(found: Review, applied: Applied, allowed: list[str], json: bool) -> int:
     if json:
-        told = {**as_data.applied(applied), **as_data.texts("allowed", allowed)}
-        as_data.show({"id": entry.id, **told})
+        told = {**data.applied(applied), **data.texts("allowed", allowed)}
+        as_data.show({"id": found.entry.id, **told})
     else:
-        tell("\n".join(actions.told_applied(entry, applied)))
+        tell("\n".join(outcomes.applied(found, applied)))
     return NO if applied.skipped and not applied.changed else DONE
 
 
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
-    entry = run_of(arguments)
-    with _telling_interrupts(entry, "undone"):
-        undone = actions.undo(entry, arguments.paths, arguments.on_conflict)
-    _tell_healed(undone.recovered)
+    found, paths = opened(arguments), arguments.paths
+    with _telling_interrupts(found, "undone"), doing("undoing", found, Given.of(arguments)):
+        undone = found.undo(paths, on_conflict=arguments.on_conflict)
+    for line in undone.recovered:
+        warn(f"podbot: {wording.message(remedies.with_names(line))}")
     if arguments.json:
-        as_data.show({"id": entry.id, **as_data.undone(undone)})
+        as_data.show({"id": found.entry.id, **data.undone(undone)})
     else:
-        tell("\n".join(actions.told_undone(entry, undone, arguments.paths)))
+        tell("\n".join(outcomes.undone(found, undone, paths)))
     return NO if undone.skipped and not undone.restored else DONE
 
 
 def save(arguments: argparse.Namespace) -> int:
     """`podbot changes save`."""
-    entry, changes, _ = selected(arguments)
-    tell_live(entry)
-    saved = actions.save(changes, arguments.file)
+    found, _ = selected(arguments)
+    tell_live(found.entry)
+    with doing("saving", found, Given.of(arguments)):
+        saved = found.save(arguments.file, arguments.paths)
     if arguments.json:
-        as_data.show({"id": entry.id, **as_data.saved(saved)})
+        as_data.show({"id": found.entry.id, **data.saved(saved)})
         return DONE
-    tell(actions.told_saved(changes, saved))
+    tell(outcomes.saved(saved))
     tell_lost(saved.not_carried)
     if saved.format == "tar":
-        tell_undecided(saved.undecided, entry.called)
+        tell_undecided(saved.undecided, found.entry.called)
     elif saved.undecided:
-        tell_how_to_decide(entry.called)
+        tell_how_to_decide(found.entry.called)
     return DONE
 
 
 def load(arguments: argparse.Namespace) -> int:
     """`podbot changes load`."""
-    entry = actions.load(arguments.file, arguments.target, as_saved=arguments.as_saved)
-    try:
-        found = overview.overview_of(entry, overview.changes_of(entry))
-    except BaseException:
-        if entry.layer is not None:
-            actions.unload(entry.layer)
-        raise
+    within = None if arguments.as_saved else os.curdir
+    with typed("", Given.of(arguments)), Progress("loading"):
+        command = ("podbot", "changes", "load", os.path.abspath(arguments.file))
+        found = review.load(arguments.file, arguments.target, within=within, command=command)
+    entry = found.entry
     if arguments.json:
-        as_data.show({**as_data.entry(entry), **as_data.totals(found)})
+        as_data.show({**data.entry(entry), **data.totals(found.summary)})
         return DONE
     targets = wording.name(", ".join(entry.targets))
     tell(f"loaded {wording.name(arguments.file)} as {wording.name(entry.called)}, over {targets}")
-    print("\n".join(care.summary(found, wording.display_of(sys.stdout), overview.MOST_LISTED)))
+    display = wording.display_of(sys.stdout)
+    print("\n".join(care.summary(found.summary, display, overview.MOST_LISTED)))
     tell(f"go on with: podbot changes show {wording.called(entry.called)}")
     return DONE
 
 
 @contextmanager
-def _telling_interrupts(entry: Entry, done: str) -> Iterator[None]:
+def _telling_interrupts(found: Review, done: str) -> Iterator[None]:
     """After Ctrl-C put right what is half done, and say what was done in the end: all or nothing.
 
     A second Ctrl-C leaves that to the next command.
     """
-    before = _state(entry)
+    before = _state(found.entry.id)
     try:
         yield
     except KeyboardInterrupt:
         if places.unfinished():
             warn("podbot: interrupted; putting right what is half done …")
-            actions.heal()
+            review.heal()
         if places.unfinished():
             told = "something is half done; the next podbot command puts it right"
-        elif _state(entry) == before:
+        elif _state(found.entry.id) == before:
             told = f"nothing was {done}"
         else:
             told = f"all the same it was {done}"
@@ -152,12 +181,7 @@ def _telling_interrupts(entry: Entry, done: str) -> Iterator[None]:
         raise
 
 
-def _state(entry: Entry) -> list[tuple[str, bool, int]]:
+def _state(id: str) -> list[tuple[str, bool, int]]:
     from podbot.changes.applying.applied import applications
 
-    return [(each.id, each.undone, each.paths) for each in applications(entry.id)]
-
-
-def _tell_healed(lines: Iterable[str]) -> None:
-    for line in lines:
-        warn(f"podbot: {wording.message(remedies.with_names(line))}")
+    return [(each.id, each.undone, each.paths) for each in applications(id)]

@@ -9,13 +9,14 @@ from podbot.changes.diffs.hunks import Hunk
 from podbot.changes.diffs.text import shown_lines
 from podbot.changes.model import Change, ChangeSet
 from podbot.cli import merges
-from podbot.cli.overview import Overview, folded_line
+from podbot.cli.overview import folded_line
 from podbot.cli.wording import Display, Style, wrapped
+from podbot.review.summary import Summary
 
 _STYLES: dict[str, Style] = {"+": "added", "-": "removed", "@": "hunk", "\\": "faint"}
 
 
-def diffs_but_folded(found: Overview, display: Display) -> Iterator[str]:
+def diffs_but_folded(found: Summary, display: Display) -> Iterator[str]:
     """The diffs of all changes that the line for their folder does not cover; then those lines."""
     chosen = [change for change in found.changes if not found.is_folded(change)]
     yield from diff_lines(found.changes, chosen, display)

@@ -12,14 +12,18 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from podbot.cli import actions, as_data, overview, wording
-from podbot.cli.remedies import with_names
+from podbot import review
+from podbot.cli import as_data, outcomes, wording
+from podbot.cli.progress import Progress
+from podbot.cli.remedies import Given, typed, with_names
 from podbot.cli.talk import Talk, talk_on, tell
-from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.errors import ChangesError, Kind
+from podbot.review import Review, data, finding
+from podbot.review.reading import refuse_live
 from podbot.runs import records
 
 if TYPE_CHECKING:
-    from podbot.changes.model import ChangeSet
+    from podbot.errors import PodbotError
     from podbot.runs.records import Entry
 
 DONE, NO, FAILED = 0, 1, 2
@@ -31,52 +35,48 @@ def discard(arguments: argparse.Namespace) -> int:
     many = arguments.all or arguments.older_than is not None
     if arguments.id and many:
         raise ChangesError(
-            "runs are named, or all or old ones are meant: not both",
+            "runs are named, and all or old ones are asked for too",
             kind=Kind.INVALID,
-            remedy="leave out the names, or --all and --older-than",
+            remedy="leave out the names, or leave out --all and --older-than",
         )
     if many:
-        return _discard_many(_meant(arguments), arguments)
+        # The runs of this folder, or with --all those everywhere; of these the old ones.
+        here = None if arguments.all else records.here()
+        with Progress("looking for runs"):
+            meant = finding.entries(here, older_than=arguments.older_than)
+        return _discard_many(meant, arguments)
     if not arguments.id:
         raise ChangesError(
-            "it is not said what to throw away",
+            "nothing was named to throw away",
             kind=Kind.INVALID,
             remedy="name runs (`podbot changes list` has them), or say --older-than 7d (those of "
             "this folder), --all (everywhere), or both",
         )
     here = records.here()
-    named = {entry.id: entry for entry in (records.find(word, here) for word in arguments.id)}
+    named = {entry.id: entry for entry in (finding.find(word, here) for word in arguments.id)}
     if len(named) == 1:
         (entry,) = named.values()
-        return _discard_one(entry, arguments)
+        with typed(entry.called, Given.of(arguments)):
+            return _discard_one(entry, arguments)
     return _discard_many(list(named.values()), arguments)
 
 
 def _discard_one(entry: Entry, arguments: argparse.Namespace) -> int:
-    actions.refuse_live(entry, "discarded")
-    called = wording.name(entry.called)
+    refuse_live(entry, "discarded")
+    found, called = Review(entry), wording.name(entry.called)
     if not (arguments.yes or arguments.json) and wording.is_terminal(sys.stdin):
         talk = talk_on(sys.stderr)
         talk.forget_typed()
-        if not _says_yes(talk, actions.discard_question(entry, _changes(entry))):
+        if not _says_yes(talk, outcomes.discard_question(found)):
             talk.say(f"{called} is kept")
             return NO
-    actions.discard(entry)
+    with Progress("removing"):
+        found.discard()
     if arguments.json:
         as_data.show({"id": entry.id, "discarded": True})
     else:
         tell(f"discarded {called}")
     return DONE
-
-
-def _meant(arguments: argparse.Namespace) -> list[Entry]:
-    """The runs of this folder, or with ``--all`` those everywhere; of these the old ones."""
-    here = None if arguments.all else records.here()
-    found = [entry for entry in records.entries() if here is None or entry.is_about(here)]
-    if arguments.older_than is not None:
-        since = time.time() - arguments.older_than
-        found = [entry for entry in found if entry.started < since]
-    return found
 
 
 def _discard_many(entries: Sequence[Entry], arguments: argparse.Namespace) -> int:
@@ -85,18 +85,19 @@ def _discard_many(entries: Sequence[Entry], arguments: argparse.Namespace) -> in
     if chosen and not arguments.yes and not _is_sure(chosen, arguments):
         talk_on(sys.stderr).say("nothing was discarded")
         return NO
-    outcomes: list[tuple[Entry, str | None]] = [(entry, "it still runs") for entry in running]
-    for entry in chosen:
-        try:
-            actions.discard(entry)
-            outcomes.append((entry, None))
-        except PodbotError as error:
-            outcomes.append((entry, wording.message(with_names(str(error)))))
+    with Progress("removing"):
+        done = review.discard(chosen)
+    problems = [(run, None if run.problem is None else _why(run.problem)) for run in done]
+    told = [*((review.Discarded(entry), "it still runs") for entry in running), *problems]
     if arguments.json:
-        as_data.show({"runs": [_as_data(entry, why) for entry, why in outcomes]})
+        as_data.show({"runs": [data.discarded(run, why) for run, why in told]})
     else:
-        _tell(outcomes)
-    return FAILED if any(why is not None for entry, why in outcomes if not entry.live) else DONE
+        _tell([(run.entry, why) for run, why in told])
+    return FAILED if any(why is not None for _, why in problems) else DONE
+
+
+def _why(problem: PodbotError) -> str:
+    return wording.message(with_names(str(problem)))
 
 
 def _is_sure(chosen: Sequence[Entry], arguments: argparse.Namespace) -> bool:
@@ -128,8 +129,7 @@ def _says_yes(talk: Talk, question: str) -> bool:
 
 def _described(entry: Entry) -> str:
     ago = wording.duration(max(0.0, time.time() - entry.started))
-    changes = _changes(entry) if entry.layer is not None else ()
-    what = "what may be left" if changes is None else wording.count(len(changes), "change")
+    what = outcomes.amount(Review(entry)) if entry.layer is not None else "0 changes"
     targets = wording.name(", ".join(entry.targets))
     return f"{wording.name(entry.called)}: {what} of {ago} ago over {targets}"
 
@@ -143,15 +143,3 @@ def _tell(outcomes: Sequence[tuple[Entry, str | None]]) -> None:
     for entry, why in outcomes:
         if why is not None:
             tell(f"not {wording.name(entry.called)}: {why}")
-
-
-def _as_data(entry: Entry, why: str | None) -> dict[str, object]:
-    return {"id": entry.id, "discarded": why is None, **as_data.text("problem", why)}
-
-
-def _changes(entry: Entry) -> ChangeSet | None:
-    """What would be lost, None if that cannot be told."""
-    try:
-        return overview.changes_of(entry)
-    except PodbotError:
-        return None

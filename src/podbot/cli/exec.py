@@ -32,7 +32,8 @@ exit codes: the command's own; 125 podbot or the engine failed, or there is no s
 to start in; 126 the command cannot be executed; 127 there is no such command.
 
 The command runs beside what the container is for, with the container's rights and
-limits. If podbot is killed or interrupted, it goes on inside."""
+limits. What ends podbot ends it: Ctrl-C (twice kills it), SIGTERM, a closed window, a
+reader that is gone. With --detach it goes on, and so it does after a kill -9 of podbot."""
 
 WORKDIR = "where it starts (default: /workspace in a sandbox, else what the image says)"
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from podbot.cli.run import HOME_NOTE, say
 from podbot.cli.run_options import seconds
 from podbot.cli.wording import is_terminal
+from podbot.sandbox import backends
 from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ examples:
 
 backends:
   overlay   the folder, copy-on-write, closed in; afterwards: podbot changes show last
-  podman    the same in a container of Podman or Docker
+  container the same in a container of Podman or Docker (podman means the same)
   memory    files in memory: a copy of --target, or none at all; nothing can be run
   local     ISOLATES NOTHING: works on --target itself; without one, in a temporary folder
 
@@ -51,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
-        choices=("overlay", "podman", "memory", "local"),
-        default="overlay",
+        choices=backends.NAMES,
+        type=backends.real_name,
+        default=backends.OVERLAY,
         help="where the tools work; default overlay",
     )
     parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
@@ -63,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
-        help="a path that shall not exist for the tools, besides keys and logins",
+        help="a path to hide from the tools, besides keys and logins",
     )  # fmt: skip
     parser.add_argument(
         "--show", action="append", default=[], metavar="PATH", help="an exception to what is hidden"
@@ -79,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", action="store_true",
         help="send results as data too, for programs (an agent's model then sees only JSON)",
     )  # fmt: skip
-    parser.add_argument("--image", metavar="IMAGE", help="the container's image (podman)")
+    parser.add_argument("--image", metavar="IMAGE", help="the container's image")
     parser.add_argument("--name", metavar="NAME", help="call the changes so, instead of by an id")
 
 
@@ -90,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     if is_terminal(sys.stdin):
         say("mcp", "waiting for an MCP client on standard input; Ctrl-D ends it")
     line = claim()  # before anything else: from here on stdout is the client's alone
-    if arguments.backend == "overlay":
+    if arguments.backend == backends.OVERLAY:
         from podbot.sandbox.overlay import ahead
 
         ahead.begin()  # it starts while we load what else we need
@@ -106,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> ServeRequest:
-    from podbot.mcp import ServeRequest
+    from podbot.mcp import LaunchRequest, ServeRequest
 
     values, names = {}, []
     for word in arguments.env:
@@ -117,20 +119,19 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
             names.append(name)
             if name not in os.environ:
                 say("mcp", f"note: --env {name}: there is no such variable here")
-    return ServeRequest(
-        backend=arguments.backend,
-        target=arguments.target,
+    launch = LaunchRequest(
+        _command(arguments),
+        targets=() if arguments.target is None else (arguments.target,),
         network=arguments.net,
         hide=tuple(map(_absolute, arguments.hide)),
         show=tuple(map(_absolute, arguments.show)),
         environment=values,
         pass_environment=tuple(names),
-        call_seconds=arguments.timeout,
-        data=arguments.data,
-        image=arguments.image,
         name=arguments.name,
-        command=_command(arguments),
+        backend=arguments.backend,
+        image=arguments.image,
     )
+    return ServeRequest(launch, call_seconds=arguments.timeout, data=arguments.data)
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -148,7 +149,7 @@ def _started(started: Started) -> None:
     for note in started.notes:
         if not note.startswith(HOME_NOTE):
             say("mcp", f"note: {note}")
-    if started.backend == "local":
+    if started.backend == backends.LOCAL:
         say("mcp", f"note: nothing isolates the tools; they work on {started.workdir} itself")
 
 

@@ -14,9 +14,10 @@ from podbot.cli import remedies, wording
 from podbot.cli.wording import Display, Style
 
 if TYPE_CHECKING:
-    from podbot.changes.diffs.three_way import Choice, Overlap
-    from podbot.changes.model import Change, ChangeSet, Merge
+    from podbot.changes.diffs.three_way import Choice
+    from podbot.changes.model import ChangeSet, Merge
     from podbot.cli.talk import Talk
+    from podbot.review import Summary
 
 TITLE = "merged with what other runs applied:"
 
@@ -35,17 +36,8 @@ class EndedError(Exception):
     """There are no more answers."""
 
 
-def rows(changes: ChangeSet) -> list[tuple[Change, str]]:
-    """The changes that are merges already, with whose changes they met."""
-    found = []
-    for change in changes:
-        merge = changes.merges.get(change.where)
-        if merge is not None and merge.is_clean:
-            found.append((change, _runs(merge)))
-    return found
-
-
-def _runs(merge: Merge) -> str:
+def runs(merge: Merge) -> str:
+    """Whose changes a change met."""
     names = [wording.name(remedies.called(run)) for run in merge.runs]
     return f"{'run' if len(names) == 1 else 'runs'} {', '.join(names)}"
 
@@ -63,7 +55,7 @@ def _overlap(merge: Merge, number: int, display: Display) -> Iterator[str]:
     yield display.paint(title, "danger")
     told: tuple[tuple[str, bytes, Style | None], ...] = (
         ("before both:", one.base, "faint"),
-        (f"the host, by {_runs(merge)}:", one.host, None),
+        (f"the host, by {runs(merge)}:", one.host, None),
         ("this run:", one.run, "added"),
     )
     for name, text, style in told:
@@ -83,51 +75,21 @@ def _lines(text: bytes) -> Iterator[str]:
         yield "(no newline at the end)"
 
 
-def data(merge: Merge | None) -> dict[str, object] | None:
-    """The same for programs."""
-    from podbot.cli import as_data
-
-    if merge is None:
-        return None
-    return {
-        "runs": [*merge.runs],
-        "merged": merge.is_clean,
-        **as_data.text("problem", merge.problem),
-        "overlaps": [_overlap_data(one) for one in merge.overlaps],
-    }
-
-
-def _overlap_data(one: Overlap) -> dict[str, object]:
-    from podbot.cli import as_data
-
-    found: dict[str, object] = {
-        "base_line": one.base_at,
-        "host_line": one.host_at,
-        "run_line": one.run_at,
-    }
-    for name, side in (("base", one.base), ("host", one.host), ("run", one.run)):
-        found |= as_data.text(name, side.decode("utf-8", "surrogateescape"))
-    return found
-
-
-def decided(changes: ChangeSet, talk: Talk) -> ChangeSet:
+def decided(found: Summary, talk: Talk) -> ChangeSet:
     """The changes with what a person wants where lines overlap; what they leave stays open."""
     choices: dict[str, Sequence[Choice]] = {}
-    for change in changes:
-        merge = changes.merges.get(change.where)
-        if merge is not None and merge.overlaps:
-            talk.say()
-            name = wording.name(change.path)
-            title = f"{name}: {_runs(merge)} and this one changed the same lines"
-            talk.say(talk.display.paint(title, "title"))
-            chosen = _asked(merge, talk)
-            if chosen is not None:
-                choices[change.where] = chosen
+    for change, merge in found.overlaps:
+        talk.say()
+        title = f"{wording.name(change.path)}: {runs(merge)} and this one changed the same lines"
+        talk.say(talk.display.paint(title, "title"))
+        chosen = _asked(merge, talk)
+        if chosen is not None:
+            choices[change.where] = chosen
     if not choices:
-        return changes
+        return found.changes
     from podbot.changes import merging
 
-    return merging.decided(changes, choices)
+    return merging.decided(found.changes, choices)
 
 
 def _asked(merge: Merge, talk: Talk) -> list[Choice] | None:

@@ -1,35 +1,30 @@
-"""Everything worth knowing of one run before deciding on its changes, gathered once and told.
+"""What is known of a run before deciding on its changes, as lines for a person.
 
-Reads through the library and turns the findings into lines for a person (`as_data` makes JSON of
-them). It decides nothing and changes nothing.
+The findings come from `podbot.review` (whose `data` makes JSON of them). Decides nothing.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk.rules import Level
 from podbot.cli import remedies, wording
 from podbot.cli.progress import Progress
 from podbot.cli.wording import Display, Style
-from podbot.errors import ChangesError, Kind, PodbotError
-from podbot.frozen import dataclass
-from podbot.sandbox import layers
+from podbot.review.summary import called, called_path
 
 if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.drift import Conflict
     from podbot.changes.folding import Fold
-    from podbot.changes.risk.judging import Flag
+    from podbot.cli.remedies import Given
+    from podbot.review import Review, Summary
     from podbot.runs.records import Entry, Past
-
-_Item = TypeVar("_Item")
 
 MOST_LISTED = 20
 """How many flags or conflicts a summary names before it only counts."""
@@ -37,8 +32,6 @@ CHANGE_INDENT = 26
 """Where the names begin in a list of changes."""
 MOST_LETTERS = 4
 """How many unusual letters of a name are spelled out."""
-MOST_TOLD = 100
-"""Letters of an error that nobody foresaw."""
 
 LETTERS: dict[ChangeKind, tuple[str, Style | None]] = {
     ChangeKind.ADDED: ("A", "added"),
@@ -63,155 +56,24 @@ _SAID = {
 STYLES: dict[Level, Style] = {Level.BY_ITSELF: "danger", Level.WHEN_USED: "warning"}
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """A run with what it changed, and all that speaks against taking that over.
-
-    ``flags`` and ``conflicts`` are by the absolute path of their change, and so is ``folded``:
-    changes that a person may see as one line for the folder they are in. ``whole`` are all changes
-    of the run, of which ``changes`` may be a part.
-    """
-
-    entry: Entry
-    changes: ChangeSet
-    flags: Mapping[str, tuple[Flag, ...]]
-    conflicts: Mapping[str, Conflict]
-    folded: Mapping[str, Fold]
-    whole: ChangeSet
-
-    @property
-    def id(self) -> str:
-        """The id of the run."""
-        return self.entry.id
-
-    @property
-    def size(self) -> int:
-        """Bytes of all new contents."""
-        return sum(change.size for change in self.changes)
-
-    @property
-    def folds(self) -> list[Fold]:
-        """The folders that may be seen as one line."""
-        return list({(fold.target, fold.path): fold for fold in self.folded.values()}.values())
-
-    def is_folded(self, change: Change) -> bool:
-        """Whether the line for its folder says all that is to be said of a change."""
-        fold = self.folded.get(change.where)
-        if fold is None or change.where in self.conflicts:
-            return False
-        flags = self.flags.get(change.where, ())
-        return all(fold.covers(flag.level, flag.reason) for flag in flags)
-
-    def by_itself(self, change: Change) -> tuple[Flag, ...]:
-        """The flags of a change that need a consent of their own."""
-        flags = self.flags.get(change.where, ())
-        return tuple(flag for flag in flags if flag.level is Level.BY_ITSELF)
-
-    def flagged(self, level: Level) -> list[Flag]:
-        """All flags of a level, in the order of the changes."""
-        return [
-            flag
-            for change in self.changes
-            for flag in self.flags.get(change.where, ())
-            if flag.level is level
-        ]
-
-
-HOW_LOST = (
-    "something removed it, as cleaners of /var/tmp do, or PODBOT_LAYERS named another folder then;"
-    " it can name one that nobody cleans"
-)
-"""What may have become of the layer of a run that is lost."""
-
-
-def changes_of(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
-    """What a run changed, with renames; raises kind ``unknown_id`` if its layer is gone.
-
-    With ``only`` at least what these paths mean.
-    """
-    from podbot.changes.capture import read
-
-    if entry.lost:
-        raise ChangesError(
-            f"the changes of {wording.name(entry.called)} are gone, and nobody discarded them: "
-            f"there is no layer of it in {layers.described()}",
-            kind=Kind.UNKNOWN_ID,
-            remedy=HOW_LOST,
-        )
-    if entry.layer is None:
-        raise ChangesError(
-            f"nothing is left of the changes of {wording.name(entry.called)}",
-            kind=Kind.UNKNOWN_ID,
-            remedy="it changed nothing, or they were discarded; see `podbot changes list`",
-        )
-    with Progress("reading the changes"), reading(entry):
-        return read(entry.layer, only)
-
-
 @contextmanager
-def reading(entry: Entry) -> Generator[None]:
-    """Name whatever goes wrong: a layer may hold anything, and must not break the command."""
-    try:
+def doing(what: str, found: Review, given: Given) -> Iterator[None]:
+    """Say what is being done with a run if it takes long, and if it fails, what to type."""
+    with remedies.typed(found.entry.called, given), Progress(what):
         yield
-    except (PodbotError, BrokenPipeError):
-        raise
-    except Exception as error:
-        raise ChangesError(
-            f"the changes of {wording.name(entry.called)} cannot be read: {reason(error)}",
-            kind=Kind.IO,
-            remedy="its layer is damaged or not readable; to throw it away: "
-            f"podbot changes discard {wording.called(entry.called)}",
-        ) from error
 
 
-def read_from(entry: Entry, items: Iterable[_Item]) -> Iterator[_Item]:
-    """Items that are made from a layer as they are asked for, with errors that are named."""
-    with reading(entry):
-        yield from items
-
-
-def reason(error: Exception) -> str:
-    """Why something failed, in a few words."""
-    if isinstance(error, PodbotError):
-        return wording.text(error.message)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if isinstance(error, RecursionError):
-        return "its folders are nested too deeply"
-    told = wording.clipped(wording.text(str(error)), MOST_TOLD)
-    return f"{type(error).__name__}: {told}" if told else type(error).__name__
-
-
-def overview_of(entry: Entry, changes: ChangeSet, whole: ChangeSet | None = None) -> Overview:
-    """All about the changes of a run, or about some of its ``whole`` ones."""
-    whole = changes if whole is None else whole
-    from podbot.changes import drift
-    from podbot.changes.folding import folds
-    from podbot.changes.risk import judging
-
-    flags: dict[str, tuple[Flag, ...]] = {}
-    with Progress("looking for what needs care"), reading(entry):
-        for flag in judging.flags(changes):
-            flags[flag.change.where] = (*flags.get(flag.change.where, ()), flag)
-        found = drift.conflicts(changes)
-        folded = {change.where: fold for fold in folds(changes, whole) for change in fold.changes}
-    conflicts = {each.change.where: each for each in found}
-    return Overview(entry, changes, flags, conflicts, folded, whole)
+def looked_at(found: Review, changes: ChangeSet | None = None) -> Summary:
+    """All about the changes of a run, or about some of them; says what is done if it takes long."""
+    with Progress("reading the changes"):
+        whole = found.changes
+    with Progress("looking for what needs care"):
+        if changes is None or changes is whole:
+            return found.summary
+        return found.summary_of(changes)
 
 
 # Names and amounts
-
-
-def called(change: Change, changes: ChangeSet) -> str:
-    """A change by its name: relative to the target if there is one only."""
-    return called_path(change, changes, change.path, folder=change.type is FileType.FOLDER)
-
-
-def called_path(change: Change, changes: ChangeSet, path: str, *, folder: bool = False) -> str:
-    """A path of a change, made safe to show."""
-    full = f"{change.target}/{path}" if path else change.target
-    shown = wording.name((path or ".") if len(changes.targets) == 1 else full)
-    return f"{shown}/" if folder else shown
 
 
 def described(change: Change, changes: ChangeSet) -> str:
@@ -226,12 +88,10 @@ def described(change: Change, changes: ChangeSet) -> str:
     return shown
 
 
-def counted(changes: Iterable[Change]) -> str:
+def counted(found: Summary) -> str:
     """How many of each kind: ``3 added, 1 deleted``."""
-    numbers = Counter(change.kind for change in changes)
-    return ", ".join(
-        f"{numbers[kind]} {_SAID.get(kind, kind.value)}" for kind in ChangeKind if numbers[kind]
-    )
+    numbers = found.counts.items()
+    return ", ".join(f"{count} {_SAID.get(kind, kind.value)}" for kind, count in numbers if count)
 
 
 def side(state: State | None) -> str:
@@ -255,10 +115,13 @@ def heading(entry: Entry, display: Display) -> list[str]:
     rows = [("run", title), ("status", _status(entry))]
     record = entry.record
     if record is not None:
-        rows += [
-            ("earlier", f"{wording.words(past.command)}, {ending(past)}") for past in record.earlier
-        ]
-        rows.append(("command", wording.words(record.command)))
+        for past in record.earlier:
+            command = wording.words(past.command) or "a program"
+            rows.append(("earlier", f"{command}, {ending(past)}"))
+        if record.command:
+            rows.append(("command", wording.words(record.command)))
+    if entry.made_by and (record is None or record.title is not None or not record.command):
+        rows.append(("made by", wording.text(entry.made_by)))
     rows.append(("started", _started(entry)))
     rows += [("target", wording.name(target)) for target in entry.targets]
     if record is not None:
@@ -281,7 +144,7 @@ def _status(entry: Entry) -> str:
         return "running: this is what it has changed so far"
     if entry.status == "broken off":
         return "broken off: podbot was killed; what it had changed is there"
-    if entry.record is not None and entry.record.ended is not None:
+    if entry.status != "kept" and entry.record is not None and entry.record.ended is not None:
         return ending(entry.record.past)
     return entry.status
 
@@ -289,7 +152,7 @@ def _status(entry: Entry) -> str:
 def short_status(entry: Entry) -> str:
     """The same in a word or two."""
     record = entry.record
-    if record is None or record.ended is None or entry.live:
+    if record is None or record.ended is None or entry.status in ("running", "kept"):
         return entry.status
     return "failed" if record.error is not None else ending(record.past).replace(" status", "")
 
@@ -333,7 +196,7 @@ def told_conflict(conflict: Conflict) -> str:
     return f"{wording.text(remedies.with_names(conflict.message))} ({sides})"
 
 
-def change_line(change: Change, overview: Overview, diff: FileDiff, display: Display) -> str:
+def change_line(change: Change, overview: Summary, diff: FileDiff, display: Display) -> str:
     """One change in a list: its letter, lines, size, name, and what is special about it."""
     letter, style = LETTERS[change.kind]
     lines = f"+{diff.added} -{diff.removed}" if diff.added or diff.removed else ""
@@ -347,7 +210,7 @@ def change_line(change: Change, overview: Overview, diff: FileDiff, display: Dis
     )
 
 
-def change_title(change: Change, overview: Overview, display: Display) -> str:
+def change_title(change: Change, overview: Summary, display: Display) -> str:
     """One change by itself: what happened, to which name, and what is special about it."""
     text = f"{_SAID.get(change.kind, change.kind.value)} {described(change, overview.changes)}"
     amount = _amount(change)
@@ -360,7 +223,7 @@ def _amount(change: Change) -> str:
     return wording.size(change.size) if is_file else ""
 
 
-def _remarks(change: Change, overview: Overview, display: Display) -> str:
+def _remarks(change: Change, overview: Summary, display: Display) -> str:
     text = ""
     marks = [*_marks(change), *_odd_letters(change)]
     if marks:
@@ -408,7 +271,7 @@ def _marks(change: Change) -> list[str]:
     return marks
 
 
-def change_lines(overview: Overview, display: Display, *, every: bool = False) -> Iterator[str]:
+def change_lines(overview: Summary, display: Display, *, every: bool = False) -> Iterator[str]:
     """A line for each change, compared as it is read; one for each folder that may be folded."""
     from podbot.changes.diffs.diff import diff
 
@@ -426,7 +289,7 @@ def change_lines(overview: Overview, display: Display, *, every: bool = False) -
             yield from wording.wrapped(folded_line(fold, overview, number), display.width, 3)
 
 
-def folded_line(fold: Fold, overview: Overview, number: int | None = None) -> str:
+def folded_line(fold: Fold, overview: Summary, number: int | None = None) -> str:
     """A folder as one line: how many changes (``number`` of them not told apart), size, and why."""
     place = place_of(fold, overview.changes)
     if fold.source is not None:

@@ -1,27 +1,28 @@
 """Going through changes one by one with a person, down to single hunks; applies nothing itself.
 
 Nothing is taken without an answer, and what runs by itself or is in conflict with the host needs a
-full ``yes`` of its own. What was taken is made whole at the end: a file brings the new folders it
-needs, and a folder goes only if all that was in it goes.
+full ``yes`` of its own. What was taken is made whole at the end by `review.picking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from podbot.changes.diffs.hunks import Hunk, Piece, parts
 from podbot.changes.folding import FEWEST, Fold
-from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
+from podbot.changes.model import Change
 from podbot.cli import merges, overview, pager, remedies, wording
 from podbot.cli.diffs import body, diff_lines, lines_of
-from podbot.cli.overview import Overview
 from podbot.cli.talk import Talk
-from podbot.frozen import dataclass, field, replace
+from podbot.frozen import dataclass, field
+from podbot.review.picking import Picked, holds_others, is_edit, is_lost, picked
+from podbot.review.summary import Summary, called
 
 if TYPE_CHECKING:
     from podbot.changes.diffs.diff import FileDiff
+    from podbot.review import Review
 
 MOST_SHOWN = 60
 """Lines that are shown with a question; the rest on request."""
@@ -41,21 +42,6 @@ _KEYS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """What a person took; ``changes`` is whole in itself.
-
-    By absolute path: the ``hunks`` of what was taken in part, what was ``consented`` to although
-    it runs by itself, and what is ``overwriting`` the host's. ``remarks`` say what was adjusted.
-    """
-
-    changes: ChangeSet
-    hunks: Mapping[str, frozenset[Piece]]
-    consented: frozenset[str]
-    overwriting: frozenset[str]
-    remarks: tuple[str, ...] = ()
-
-
 class _StoppedError(Exception):
     """The person wants no more questions."""
 
@@ -64,30 +50,32 @@ class _EndedError(Exception):
     """There are no more answers."""
 
 
-def pick(found: Overview, talk: Talk) -> Picked | None:
+def pick(run: Review, found: Summary, talk: Talk) -> Picked | None:
     """Ask about each change; None if the answers ended before the questions."""
-    return _decided_and_picked(found, talk, _Picking.ask_all)
+    return _picked(run, found, talk, _Picking.ask_all)
 
 
-def take_all(found: Overview, talk: Talk) -> Picked | None:
+def take_all(run: Review, found: Summary, talk: Talk) -> Picked | None:
     """Take everything, but ask about what needs a consent of its own."""
-    return _decided_and_picked(found, talk, _Picking.take_all)
+    return _picked(run, found, talk, _Picking.take_all)
 
 
-def _decided_and_picked(
-    found: Overview, talk: Talk, go_through: Callable[[_Picking], None]
+def staying(picked: Picked) -> list[str]:
+    """What of it does not go, for a person."""
+    names = [called(each, picked.changes) for each in picked.staying]
+    return [f"{name} stays: not all in it was taken" for name in names]
+
+
+def _picked(
+    run: Review, found: Summary, talk: Talk, go_through: Callable[[_Picking], None]
 ) -> Picked | None:
     """Ask first which lines to take where two runs changed the same: then they are one change."""
     try:
-        changes = merges.decided(found.changes, talk)
+        changes = merges.decided(found, talk)
     except merges.EndedError:
         return None
     if changes is not found.changes:
-        found = overview.overview_of(found.entry, changes, found.whole)
-    return _picked(found, talk, go_through)
-
-
-def _picked(found: Overview, talk: Talk, go_through: Callable[[_Picking], None]) -> Picked | None:
+        found = overview.looked_at(run, changes)
     picking = _Picking(found, talk)
     try:
         go_through(picking)
@@ -95,14 +83,8 @@ def _picked(found: Overview, talk: Talk, go_through: Callable[[_Picking], None])
         pass
     except _EndedError:
         return None
-    changes, remarks = whole(found.changes, picking.taken)
-    kept = {change.where for change in changes}
-    return Picked(
-        changes,
-        {where: chosen for where, chosen in picking.hunks.items() if where in kept},
-        frozenset(picking.consented & kept),
-        frozenset(picking.overwriting & kept),
-        tuple(remarks),
+    return picked(
+        found.changes, picking.taken, picking.hunks, picking.consented, picking.overwriting
     )
 
 
@@ -110,7 +92,7 @@ def _picked(found: Overview, talk: Talk, go_through: Callable[[_Picking], None])
 class _Picking:
     """The answers so far, by absolute path."""
 
-    found: Overview
+    found: Summary
     talk: Talk
     taken: set[str] = field(default_factory=set)
     settled: set[str] = field(default_factory=set)
@@ -159,7 +141,7 @@ class _Picking:
                 self.taken.clear()
 
     def _take_unless_declined(self, change: Change, number: int) -> None:
-        if not self._needs_consent(change):
+        if not self.found.needs_consent(change):
             self._take(change)
         elif not self._asked_with_others(change):
             self.talk.say()
@@ -179,7 +161,7 @@ class _Picking:
         return fold if self._is_plain(change) else None
 
     def _is_plain(self, change: Change) -> bool:
-        return self.found.is_folded(change) and not self._needs_consent(change)
+        return self.found.is_folded(change) and not self.found.needs_consent(change)
 
     def _ask_fold(self, fold: Fold) -> None:
         plain = [each for each in fold.changes if self._is_plain(each)]
@@ -200,18 +182,18 @@ class _Picking:
     def _asked_with_others(self, change: Change) -> bool:
         """One question for all that a folder of packages brings and that runs by itself."""
         fold = self.found.folded.get(change.where)
-        if fold is None or not self._is_packaged(fold, change):
+        if fold is None or not self.found.is_packaged(change):
             return False
         others = [
             each
             for each in fold.changes
-            if each.where not in self.settled and self._is_packaged(fold, each)
+            if each.where not in self.settled and self.found.is_packaged(each)
         ]
         if len(others) < FEWEST:
             return False
         self.talk.say()
         place = overview.place_of(fold, self.found.changes)
-        names = [overview.called(each, self.found.changes) for each in others]
+        names = [called(each, self.found.changes) for each in others]
         self.talk.say("\n".join(wording.listed(names, overview.MOST_LISTED)))
         if self._says_yes(
             f"{place} brings these {len(others)}, as such folders do: each runs by itself"
@@ -223,25 +205,19 @@ class _Picking:
             self._leave(*others)
         return True
 
-    def _is_packaged(self, fold: Fold, change: Change) -> bool:
-        flags = self.found.by_itself(change)
-        if not flags or change.where in self.found.conflicts:
-            return False
-        return all(fold.belongs(change, flag.reason) for flag in flags)
-
     # One by one
 
     def _in_folder(self, change: Change, number: int) -> list[Change]:
         """What cannot be taken without a folder: it follows the folder itself."""
         every = self.found.changes.changes
-        if not _holds_others(change):
+        if not holds_others(change):
             return []
         prefix = f"{change.path}/"
         rest = (every[other] for other in range(number + 1, len(every)))
         return [*takewhile(lambda o: o.target == change.target and o.path.startswith(prefix), rest)]
 
     def _ask_folder(self, change: Change, below: Sequence[Change]) -> None:
-        what = "the removal of all in it" if _is_lost(change) else "all in it"
+        what = "the removal of all in it" if is_lost(change) else "all in it"
         size = wording.size(sum(each.size for each in below))
         question = f"take {what} ({wording.count(len(below), 'change')}, {size})?"
         answer = self._answer(question, "ynsAvq?", [change, *below])
@@ -251,17 +227,17 @@ class _Picking:
         if answer == "n" or not self._consents(change):
             self._leave(change, *below)
         elif answer in "yA":
-            self._take(change, *(each for each in below if not self._needs_consent(each)))
+            self._take(change, *(each for each in below if not self.found.needs_consent(each)))
         else:
             self.settled.add(change.where)
-            if _is_lost(change):
+            if is_lost(change):
                 self.taken.add(change.where)  # stays after all if anything in it stays
 
     def _ask_change(self, change: Change) -> None:
         from podbot.changes.diffs.diff import diff
 
         compared = diff(self.found.changes, change)
-        if _is_edit(change) and (
+        if is_edit(change) and (
             len(compared.hunks) > 1 or (compared.hunks and len(parts(compared.hunks[0])) > 1)
         ):
             self._ask_hunks(change, compared)
@@ -345,16 +321,11 @@ class _Picking:
             self.declined = True
         return answer == YES
 
-    def _needs_consent(self, change: Change) -> bool:
-        return bool(self.found.by_itself(change)) or change.where in self.found.conflicts
-
     def _possible(self, change: Change) -> bool:
         """Whether it can be applied at all; says why not."""
-        from podbot.changes.drift import ConflictKind
-
-        conflict = self.found.conflicts.get(change.where)
-        if conflict is None or conflict.kind in (ConflictKind.CHANGED, ConflictKind.DELETED):
+        if self.found.is_possible(change):
             return True
+        conflict = self.found.conflicts[change.where]
         self.talk.say(f"cannot be applied: {wording.text(remedies.with_names(conflict.message))}")
         return False
 
@@ -376,86 +347,3 @@ class _Picking:
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
         return diff_lines(self.found.changes, changes, self.talk.display)
-
-
-# Which changes need which
-
-
-def whole(changes: ChangeSet, taken: Collection[str]) -> tuple[ChangeSet, list[str]]:
-    """The taken changes with the new folders they need, without folders that cannot go.
-
-    Gives also a remark for each such folder.
-    """
-    chosen = _with_new_folders(changes, taken)
-    staying: set[str] = set()
-    for change in changes:
-        if change.old is not None and change.where not in chosen:
-            staying |= _above(change, _old_path(change))
-    remarks = []
-    # From the inside out: a folder that stays keeps the one around it.
-    for change in reversed(changes.changes):
-        if change.where in chosen and _is_lost(change) and change.where in staying:
-            chosen.discard(change.where)
-            staying |= _above(change, change.path)
-            remarks.append(f"{overview.called(change, changes)} stays: not all in it was taken")
-    return _narrowed(changes, chosen), remarks[::-1]
-
-
-def _with_new_folders(changes: ChangeSet, taken: Collection[str]) -> set[str]:
-    from podbot.changes.select import is_new_folder
-
-    new = {change.where for change in changes if is_new_folder(change)}
-    chosen = set(taken)
-    for change in changes:
-        if change.where in taken and change.new is not None:
-            chosen |= _above(change, change.path) & new
-    return chosen
-
-
-def _above(change: Change, path: str) -> set[str]:
-    """The folders around a path of the change, up to the target."""
-    found = set()
-    while path:
-        path = path.rpartition("/")[0]
-        found.add(f"{change.target}/{path}" if path else change.target)
-    return found
-
-
-def _old_path(change: Change) -> str:
-    return change.source or change.path if change.kind is ChangeKind.RENAMED else change.path
-
-
-def _narrowed(changes: ChangeSet, chosen: Collection[str]) -> ChangeSet:
-    """Only the chosen ones; a folder keeps its time only if nothing in it was left out."""
-    from podbot.changes.select import folder_of
-
-    touched: dict[bool, set[str]] = {True: set(), False: set()}
-    for change in changes:
-        for path in change.paths:
-            touched[change.where in chosen].add(folder_of(f"{change.target}/{path}"))
-    complete = touched[True] - touched[False]
-    return replace(
-        changes,
-        changes=tuple(change for change in changes if change.where in chosen),
-        folder_times={w: time for w, time in changes.folder_times.items() if w in complete},
-    )
-
-
-def _holds_others(change: Change) -> bool:
-    from podbot.changes.select import is_new_folder
-
-    return _is_lost(change) or is_new_folder(change)
-
-
-def _is_lost(change: Change) -> bool:
-    """Whether a folder goes, for good or for something else."""
-    was = change.old is not None and change.old.type is FileType.FOLDER
-    return was and (change.new is None or change.new.type is not FileType.FOLDER)
-
-
-def _is_edit(change: Change) -> bool:
-    """Whether its hunks can be taken one by one."""
-    sides = (change.old, change.new)
-    return change.kind in (ChangeKind.MODIFIED, ChangeKind.RENAMED) and all(
-        side is not None and side.type is FileType.FILE for side in sides
-    )

@@ -1,7 +1,7 @@
 """A sign of life on stderr while long work goes on; never for pipes, never for quick work.
 
 What the library tells of how far it is (see `podbot.changes.progress`) is shown here. For whom we
-wait is told everywhere: who looks at a pipe would not know why nothing happens.
+wait, and what was healed, is told everywhere: who looks at a pipe would not know.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ class Progress:
             self._thread.join()
 
     def _hear(self, step: Step) -> None:
-        if step.waiting:
+        if step.waiting or step.healed:
             from podbot.cli.remedies import with_names  # much to load, and seldom
+            from podbot.cli.talk import warn
 
-            wiped = "\r\x1b[K" if self._thread is not None else ""
-            told = wording.message(with_names(step.doing))
-            print(f"{wiped}podbot: {told}", file=sys.stderr)
+            if self._thread is not None:
+                sys.stderr.write("\r\x1b[K")
+            warn(f"podbot: {wording.message(with_names(step.doing))}")
         elif self._counts:
             self._doing, self.done, self._total = step.doing, step.done, step.total
 

@@ -7,7 +7,8 @@ library name runs by id; here they get the name that a list shows.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from podbot.cli import wording
@@ -17,6 +18,8 @@ from podbot.runs import records
 
 if TYPE_CHECKING:
     import argparse
+
+    from podbot.changes.applying.choosing import OnConflict
 
 _ID = r"\d{8}-\d{6}-[0-9a-f]{8}"
 _RUN = re.compile(
@@ -31,21 +34,30 @@ _ON_TOP = re.compile(rf"\brun ({_ID}) lies on top")
 class Given:
     """What a person gave to a verb besides the run, as they typed it."""
 
+    verb: str = ""
     paths: tuple[str, ...] = ()
     allow_flagged: tuple[str, ...] = ()
-    on_conflict: str = "stop"
+    on_conflict: OnConflict = "stop"
     more: tuple[str, ...] = ()
+    file: str = ""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Given:
         """What a command line holds."""
         given = vars(arguments)
         return cls(
+            given.get("verb") or "",
             tuple(given.get("paths", ())),
             tuple(given.get("allow_flagged", ())),
             given.get("on_conflict", "stop"),
             tuple(f"--{name}" for name in ("all", "patch", "json") if given.get(name)),
+            given.get("file") or "",
         )
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words after the run again."""
+        return (self.file, *self.paths) if self.file else self.paths
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -66,24 +78,62 @@ def command(verb: str, word: str, paths: Sequence[str] = (), options: Sequence[s
     return wording.text(f"podbot changes {shlex.join(words)}")
 
 
-def of_apply(error: ChangesError, word: str, given: Given) -> ChangesError:
-    """The same error, with commands where a person can get past it."""
-    message, paths = with_names(error.message), given.paths
-    if error.kind is Kind.FLAGGED:
+@contextmanager
+def typed(word: str, given: Given) -> Iterator[None]:
+    """Have errors about a run say what to type, with all that was given, not what to call."""
+    try:
+        yield
+    except ChangesError as error:
+        raise _typed(error, word, given) from error.__cause__
+
+
+def _typed(error: ChangesError, word: str, given: Given) -> ChangesError:
+    message, paths = error.message, given.paths
+    said = {} if error.remedy is None else _said_by_review(word, given)
+    if error.remedy in said:
+        remedy = said[error.remedy]
+        if given.allow_flagged and error.kind is Kind.NOTHING_SELECTED:
+            message = f"--allow-flagged {message}"
+    elif given.verb == "apply" and error.kind is Kind.FLAGGED:
+        message = with_names(message)
         remedy = (
             f"decide on each: {command('pick', word, paths)}\n"
             f"          or allow by path: {allowing(word, given)}"
         )
-    elif error.kind is Kind.CONFLICT:
-        options = replace(given, on_conflict="skip").options
+    elif given.verb == "apply" and error.kind is Kind.CONFLICT:
+        message, options = with_names(message), replace(given, on_conflict="skip").options
         remedy = (
             f"see both sides: {command('show', word)}, {command('diff', word, paths)}\n"
             f"          then: {command('apply', word, paths, options)} (or overwrite),"
             f" or {command('pick', word, paths)}"
         )
+    elif given.verb == "undo":
+        return _of_undo(error, word, paths)
     else:
         return error
     return ChangesError(message, kind=error.kind, remedy=remedy)
+
+
+def _said_by_review(word: str, given: Given) -> Mapping[str | None, str]:
+    """What the library says to do, and the commands that do it."""
+    from podbot.review import consent, files, finding, reading
+
+    run = wording.called(word)
+    with_last = command(given.verb, records.LAST, [word, *given.words], given.options)
+    return {
+        consent.NAME_IT: f"name what {command('show', word)} lists there, a folder of it, or a"
+        " glob",
+        finding.FIRST: f"{with_last}; or name another run: podbot changes list",
+        reading.LIVE: "wait until it ends; meanwhile they can be seen: podbot changes diff " + run,
+        reading.GONE: f"{reading.GONE}; see `podbot changes list`",
+        reading.DAMAGED: "its layer is damaged or not readable; to throw it away: "
+        f"podbot changes discard {run}",
+        files.UNDECIDED: "`podbot changes pick` asks; or save a FILE.tar in place of "
+        f"{wording.name(given.file)}, which is merged where it is loaded",
+        files.NO_FORMAT: "name a FILE.tar (everything, for `podbot changes load`) or a FILE.patch"
+        " (for git)",
+        files.NOT_SAVED: "name a file that `podbot changes save` wrote",
+    }
 
 
 def allowing(word: str, given: Given) -> str:
@@ -94,7 +144,7 @@ def allowing(word: str, given: Given) -> str:
     return f"{command('apply', word, given.paths, options)} PATH"
 
 
-def of_undo(error: ChangesError, word: str, paths: Sequence[str]) -> ChangesError:
+def _of_undo(error: ChangesError, word: str, paths: Sequence[str]) -> ChangesError:
     """The same error, with commands where a person can get past it."""
     if error.kind is Kind.NOTHING_TO_UNDO:
         healed = error.message.split("\n")[:-1]

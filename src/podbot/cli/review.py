@@ -6,20 +6,25 @@ that is not given keeps the changes for later: Enter, the end of input, Ctrl-C.
 
 from __future__ import annotations
 
-import json as json_format
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
-from podbot.cli import actions, as_data, care, overview, pager, picking, remedies, wording
+from podbot.cli import care, outcomes, overview, pager, picking, remedies, wording
 from podbot.cli.diffs import diffs_but_folded
-from podbot.cli.overview import MOST_LISTED, Overview
+from podbot.cli.overview import MOST_LISTED, doing
+from podbot.cli.progress import Progress
+from podbot.cli.remedies import Given
 from podbot.cli.talk import Talk, talk_on
 from podbot.errors import ChangesError, Kind, PodbotError
+from podbot.review import Review, Summary, data
 from podbot.runs import records
 
 if TYPE_CHECKING:
-    from podbot.cli.picking import Picked
+    from podbot.changes.applying.apply import Applied
+    from podbot.review import Picked
+    from podbot.review.data import Data
     from podbot.runs.records import Entry
 
 Decision = Literal["ask", "apply", "discard", "keep"]
@@ -36,59 +41,60 @@ MENU_HELP = """\
   d  discard: throw it away for good; asks first"""
 
 
-def finish(entry_id: str, decision: Decision, *, json: bool = False) -> int:
-    """Tell what a run changed and do what was decided with it; 0, or 2 if that was refused.
+def finish(entry_id: str, decision: Decision) -> int:
+    """Tell what a run changed and do what was decided with it; 0, or 2 if that was refused."""
+    return _End(entry_id).see_to(decision)
 
-    With ``json`` nothing is asked, and one line of JSON on stderr tells it instead of text: the
-    keys of `podbot changes show --json` without the changes themselves, and ``outcome``
+
+def finish_as_data(entry_id: str, decision: Decision) -> tuple[int, Data]:
+    """The same without a word and a question, and what is to be told.
+
+    That is the keys of `podbot changes show --json` without the changes themselves, and ``outcome``
     (``nothing``, ``applied``, ``discarded``, ``kept``), with ``applied`` or ``error``.
     """
-    talk = talk_on(sys.stderr)
-    end = _End(entry_id, talk, json)
-    try:
-        return end.come(decision)
-    except KeyboardInterrupt:
-        talk.say()
-        end.tell_kept()
-        return DONE
-    except PodbotError as error:
-        end.tell_failure(error)
-        return FAILED
+    end = _End(entry_id, json=True)
+    return end.see_to(decision), end.data
 
 
 class _End:
     """One run that is over, and what is still to be said of it."""
 
-    def __init__(self, entry_id: str, talk: Talk, json: bool):
-        self.id, self.talk, self.json = entry_id, talk, json
+    def __init__(self, entry_id: str, json: bool = False):
+        self.id, self.talk, self.json = entry_id, talk_on(sys.stderr), json
         self.called = entry_id
-        self.data: dict[str, object] = {"id": entry_id}
+        self.data: Data = {"id": entry_id}
 
-    def come(self, decision: Decision) -> int:
-        """Do what was decided, or ask."""
-        healed = actions.heal()
-        if healed:
-            self.data |= as_data.texts("healed", healed)
-            if not self.json:
-                self.talk.say("\n".join(f"podbot: {_named(line)}" for line in healed))
-        entry = self._entry()
-        changes = None if entry is None or entry.layer is None else overview.changes_of(entry)
-        if entry is None or changes is None or not (changes or changes.notes):
-            self._tell_nothing(entry, asked=decision == "ask")
-            return DONE
-        found = overview.overview_of(entry, changes)
-        self.data |= as_data.entry(entry) | as_data.totals(found)
-        if not self.json:
-            self.talk.say("\n".join(care.summary(found, self.talk.display, MOST_LISTED)))
-        if decision == "apply":
-            self._apply(entry, found)
-        elif decision == "discard":
-            self._discard(entry)
-        elif decision == "keep" or self.json:
-            self.tell_kept()
-        else:
-            self._ask(entry, found)
+    def see_to(self, decision: Decision) -> int:
+        """Do what was decided; what was refused or left is kept."""
+        try:
+            self._come(decision)
+        except KeyboardInterrupt:
+            self._tell()
+            self._tell_kept()
+        except PodbotError as error:
+            self.data |= data.failure(error)
+            self._tell(f"podbot: {_named(str(error))}")
+            self._tell_kept()
+            return FAILED
         return DONE
+
+    def _come(self, decision: Decision) -> None:
+        entry = self._entry()
+        found = None if entry is None else Review(entry)
+        if found is None or not self._is_anything(found):
+            self._tell_nothing(found, asked=decision == "ask")
+            return
+        about = overview.looked_at(found)
+        self.data |= data.entry(found.entry) | data.totals(about)
+        self._tell(*care.summary(about, self.talk.display, MOST_LISTED))
+        if decision == "apply":
+            self._apply(found)
+        elif decision == "discard":
+            self._discard(found)
+        elif decision == "keep" or self.json:
+            self._tell_kept()
+        else:
+            self._ask(found, about)
 
     def _entry(self) -> Entry | None:
         try:
@@ -100,74 +106,86 @@ class _End:
         self.called = entry.called
         return entry
 
+    def _is_anything(self, found: Review) -> bool:
+        """Whether there is something to decide on; says first what had to be healed."""
+        if found.entry.layer is None:
+            return False
+        with nullcontext() if self.json else Progress("reading the changes"):
+            changes = found.changes
+        if found.healed:
+            self.data |= data.texts("healed", found.healed)
+        return bool(changes or changes.notes)
+
     # The menu
 
-    def _ask(self, entry: Entry, found: Overview) -> None:
+    def _ask(self, found: Review, about: Summary) -> None:
         self.talk.forget_typed()
         while True:
             answer = self.talk.ask(MENU)
             word = (answer or "k").lower()
             try:
                 if word in ("k", "keep"):
-                    self.tell_kept()
+                    self._tell_kept()
                     return
                 if word in ("r", "review"):
-                    pager.show(_everything(found, self.talk), self.talk.out)
-                    self._tell_what_runs(found)
+                    pager.show(_everything(about, self.talk), self.talk.out)
+                    self._tell_what_runs(about)
                 elif word in ("a", "apply", "p", "pick"):
                     ask = picking.pick if word[0] == "p" else picking.take_all
-                    if self._applied(entry, ask(found, self.talk)):
+                    if self._applied(found, ask(found, about, self.talk)):
                         return
                 elif word in ("s", "save"):
-                    self._save(entry, found)
+                    self._save(found)
                 elif word in ("d", "discard"):
-                    if self.talk.is_sure(actions.discard_question(entry, found.changes)):
-                        self._discard(entry)
+                    if self.talk.is_sure(outcomes.discard_question(found)):
+                        self._discard(found)
                         return
                 else:
                     self.talk.say(MENU_HELP)
             except PodbotError as error:
                 self.talk.say(f"podbot: {_named(str(error))}")
 
-    def _tell_what_runs(self, found: Overview) -> None:
+    def _tell_what_runs(self, about: Summary) -> None:
         """Once more: what was shown since has moved it off the screen."""
-        lines = care.by_itself(found, self.talk.display, most=MOST_LISTED)
+        lines = care.by_itself(about, self.talk.display, most=MOST_LISTED)
         if lines:
             self.talk.say("\n".join(lines))
 
-    def _applied(self, entry: Entry, picked: Picked | None) -> bool:
+    def _applied(self, found: Review, picked: Picked | None) -> bool:
         """Apply what was taken; whether anything was."""
         if picked is None or not picked.changes:
             self.talk.say("nothing was taken")
             return False
-        for remark in picked.remarks:
-            self.talk.say(remark)
-        applied = actions.apply_picked(entry, picked)
-        self.talk.say("\n".join(actions.told_applied(entry, applied)))
+        for line in picking.staying(picked):
+            self.talk.say(line)
+        applied = _apply(found, picked)
+        self.talk.say("\n".join(outcomes.applied(found, applied)))
         return True
 
-    def _save(self, entry: Entry, found: Overview) -> None:
+    def _save(self, found: Review) -> None:
         file = self.talk.ask("save as (FILE.tar for everything, FILE.patch for git):")
         if not file:
             return
-        saved = actions.save(found.changes, file)
-        self.talk.say(actions.told_saved(found.changes, saved))
+        with doing("saving", found, Given("save", file=file)):
+            saved = found.save(file)
+        self.talk.say(outcomes.saved(saved))
         for line in saved.not_carried:
             self.talk.say(f"  not in the patch: {wording.text(line)}")
 
     # What may become of it
 
-    def _apply(self, entry: Entry, found: Overview) -> None:
-        applied = actions.apply(entry, found.changes)
-        self.data |= {"outcome": "applied", "applied": as_data.applied(applied)}
-        self._tell(*actions.told_applied(entry, applied))
+    def _apply(self, found: Review) -> None:
+        applied = _apply(found)
+        self.data |= {"outcome": "applied", "applied": data.applied(applied)}
+        self._tell(*outcomes.applied(found, applied))
 
-    def _discard(self, entry: Entry) -> None:
-        actions.discard(entry)
+    def _discard(self, found: Review) -> None:
+        with doing("removing", found, Given("discard")):
+            found.discard()
         self.data["outcome"] = "discarded"
-        self._tell(f"discarded {wording.name(entry.called)}")
+        self._tell(f"discarded {wording.name(self.called)}")
 
-    def tell_kept(self) -> None:
+    def _tell_kept(self) -> None:
         """Say where the changes are, and how to go on."""
         self.data["outcome"] = "kept"
         word = wording.called(self.called)
@@ -177,33 +195,30 @@ class _End:
             f"  podbot run --in {word} -- …    to work on in the same sandbox",
         )
 
-    def tell_failure(self, error: PodbotError) -> None:
-        """Say why it was not done; the changes are kept."""
-        self.data |= as_data.failure(error)
-        if not self.json:
-            self.talk.say(f"podbot: {_named(str(error))}")
-        self.tell_kept()
-
-    def _tell_nothing(self, entry: Entry | None, *, asked: bool) -> None:
-        if entry is not None and entry.layer is not None and not entry.live:
-            from podbot.changes.applying.applied import applications
-
-            # Nothing in it differs from the host; that may be as the host has all of it.
-            if all(each.undone for each in applications(entry.id)):
-                entry.layer.discard()
+    def _tell_nothing(self, found: Review | None, *, asked: bool) -> None:
+        layer = None if found is None or found.entry.live else found.entry.layer
+        # Nothing in it differs from the host; that may be as the host has all of it.
+        if found and layer and all(each.undone for each in found.applications):
+            layer.discard()
         self.data["outcome"] = "nothing"
-        if self.json or asked:
+        if asked:
             self._tell("nothing was changed")
 
     def _tell(self, *lines: str) -> None:
-        self.talk.say(json_format.dumps(self.data) if self.json else "\n".join(lines))
+        if not self.json:
+            self.talk.say("\n".join(lines))
+
+
+def _apply(found: Review, only: Picked | Sequence[str] = ()) -> Applied:
+    with doing("applying", found, Given("apply")):
+        return found.apply(only)
 
 
 def _named(message: str) -> str:
     return wording.message(remedies.with_names(message))
 
 
-def _everything(found: Overview, talk: Talk) -> Iterator[str]:
+def _everything(found: Summary, talk: Talk) -> Iterator[str]:
     yield from wording.wrapped(care.total(found, talk.display), talk.display.width)
     yield ""
     yield from overview.change_lines(found, talk.display)

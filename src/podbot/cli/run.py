@@ -1,7 +1,7 @@
 """`podbot run`: a command in a sandbox as if run bare, and then what becomes of its changes.
 
 stdout belongs to the command; whatever podbot itself has to say goes to stderr. Nothing here
-decides what a sandbox may do: it turns words into a `RunRequest` and an outcome into an exit code.
+decides what a sandbox may do: words become a `LaunchRequest`, an outcome becomes an exit code.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ import sys
 from typing import TYPE_CHECKING
 
 from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, plain, told
-from podbot.errors import PodbotError
+from podbot.errors import ConfigError, Kind, PodbotError
+from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
 
-    from podbot.api import RunOutcome, RunRequest
+    from podbot.api import LaunchRequest, RunOutcome
     from podbot.runs.records import Record
 
 ABOUT = """\
 Run a command in a sandbox of the current folder, as if it ran bare: same terminal or
 pipes, same signals, same exit status. What it changes is kept apart; at the end you see
 it and decide. Without a terminal, or with --keep, the changes are kept for later.
-The sandbox is one of the overlay backend: no container, no image, no daemon."""
+The sandbox is one of the overlay backend, with no container, image or daemon, unless
+--backend says otherwise."""
 
 EXAMPLES = """\
 examples:
@@ -36,8 +38,16 @@ examples:
   podbot run --env API_KEY -- agent "fix the tests"
   podbot run --target ~/a --target ~/b -- ./sync
   podbot run --in last -- git diff          go on in the changes of the latest run
+  podbot run --backend container --image python:3.12 -- pytest
   podbot run --timeout 5m --keep --name nightly -- ./build.sh
   git ls-files | podbot run -- xargs wc -l  pipes work as ever
+
+backends:
+  overlay    the folder, copy-on-write, closed in; no engine, no image, no privileges
+  container  the same at /workspace in a container of Podman or Docker (or say podman);
+             one --target, reviewed at the end like any run; --image names the image
+  local      ISOLATES NOTHING: the command works on the folder itself, as you; there is
+             nothing to review or undo. For machines that are a sandbox themselves
 
 exit codes: the command's own; 128 + N (and the same death) if signal N killed it; 124 it
 ran out of time; 125 podbot itself failed, or --yes was stopped by what needs a look; 126
@@ -52,6 +62,13 @@ stderr, the last one, in place of everything else podbot would say."""
 
 HOME_NOTE = "other writes below "
 """How the note begins that holds for nearly every sandbox, and so is not worth a line each time."""
+
+NOT_ISOLATED = """NOTHING IS ISOLATED (--backend local)
+  the command works on {folder} itself, as you, with all you may do
+  nothing is kept apart: there will be nothing to review or undo"""
+NOT_REVIEWED = "the backend {backend} keeps no changes apart: there is nothing to review or undo"
+_WORDS = {"apply": "yes"}
+"""What `--yes` decides is called otherwise."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +98,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     """Run a command as the options say, then see to its changes. ``hints`` are variables to set."""
     gc.disable()  # for the start: all that is made now stays
     start_ahead(options)
-    said = Saying(program, quiet=options.json)
+    said = Saying(program, options.decision, quiet=options.json)
     try:
         request = request_of(program, options, hints)
         from podbot import api
@@ -126,20 +143,24 @@ def _failed_offline(program: str, outcome: RunOutcome) -> bool:
 
 def start_ahead(options: Options) -> None:
     """Have the process that makes sandboxes begin with one while we load what else we need."""
+    if options.backend not in (None, OVERLAY):
+        return
     from podbot.sandbox.overlay import owner
 
     with contextlib.suppress(OSError, PodbotError):  # told where it is needed
         zygote = owner.zygote()
         from podbot.sandbox import layers
 
-        if options.net.separate:
+        if options.net is None or options.net.separate:
             zygote.prepare(str(layers.root()))
 
 
-def request_of(program: str, options: Options, hints: dict[str, str]) -> RunRequest:
+def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchRequest:
     """What the options ask for."""
-    from podbot.api import RunRequest
+    from podbot.api import LaunchRequest
 
+    if options.backend == LOCAL:
+        _refuse_for_local(options)
     values, names = dict(hints), []
     for word in options.env:
         name, equals, value = word.partition("=")
@@ -149,7 +170,7 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> RunRequ
             names.append(name)
             if name not in os.environ and not options.json:
                 say(program, f"note: --env {name}: there is no such variable here")
-    return RunRequest(
+    return LaunchRequest(
         options.words,
         targets=options.target,
         network=options.net,
@@ -162,7 +183,30 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> RunRequ
         continue_in=options.continue_in,
         # Else the changes are told before they go.
         discard=options.continue_in is not None and options.decision == "discard",
+        backend=options.backend,
+        image=options.image,
     )
+
+
+def _refuse_for_local(options: Options) -> None:
+    """Refuse what nothing would keep to, as nothing is isolated and nothing kept apart."""
+    given = {
+        "--in": options.continue_in,
+        "--name": options.name,
+        "--net": options.net,
+        "--hide": options.hide,
+        "--show": options.show,
+        "--image": options.image,
+        f"--{_WORDS.get(options.decision or '', options.decision)}": options.decision,
+    }
+    for name, value in given.items():
+        if value:
+            raise ConfigError(
+                f"{name} cannot be used with --backend local, which keeps nothing apart",
+                kind=Kind.UNSUPPORTED,
+                remedy=f"leave out {name}, or use --backend overlay or container",
+                field=name.removeprefix("--"),
+            )
 
 
 def _absolute(path: str) -> str:
@@ -172,17 +216,32 @@ def _absolute(path: str) -> str:
 class Saying:
     """What podbot says about a run besides its changes; nothing if it is to be ``quiet``."""
 
-    def __init__(self, program: str, *, quiet: bool):
-        self._program, self._quiet = program, quiet
+    def __init__(self, program: str, decision: Decision | None, *, quiet: bool):
+        self._program, self._decision, self._quiet = program, decision, quiet
         self._record: Record | None = None
 
     def started(self, record: Record) -> None:
         """The sandbox stands: say what the person would not expect of it."""
+        from podbot.runs.request import REVIEWED
+        from podbot.sandbox import layers
+
         self._record = record
+        reviewed = record.backend in REVIEWED or layers.get(record.id) is not None
+        if not reviewed and self._decision is not None:
+            raise ConfigError(
+                f"the backend {record.backend} keeps no changes apart: there is nothing to "
+                f"{_WORDS.get(self._decision, self._decision)}",
+                kind=Kind.UNSUPPORTED,
+                remedy="leave that out, or use --backend overlay or container",
+            )
+        if record.backend == LOCAL and not self._quiet:
+            say(self._program, f"{NOT_ISOLATED.format(folder=record.targets[0])}")
+        elif not reviewed and not self._quiet:
+            say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
         for note in () if self._quiet else record.notes:
             if not note.startswith(HOME_NOTE):
                 say(self._program, f"note: {note}")
-        if self._program == "shell" and not self._quiet and sys.stderr.isatty():
+        if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 
     def calm(self, outcome: RunOutcome | None = None) -> None:
@@ -218,10 +277,10 @@ class Saying:
         if self._quiet:
             import json
 
-            from podbot.cli import as_data
+            from podbot.review import data
 
             id = None if kept is None else kept.id
-            told = {"id": id, "outcome": "failed", **as_data.failure(error)}
+            told = {"id": id, "outcome": "failed", **data.failure(error)}
             print(json.dumps(told), file=sys.stderr)
             return
         if record is not None:
@@ -254,23 +313,25 @@ def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
 
 def _finish_as_data(outcome: RunOutcome, decision: Decision) -> int:
     """See to the changes, and tell of them and of the run in one object."""
-    import io
-    import json
-
     from podbot.cli import review
 
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        done = review.finish(outcome.id, decision, json=True) == 0
-    _tell(outcome, json.loads(said.getvalue()))
-    return outcome.exit_status if done else PODBOT_FAILED
+    status, found = review.finish_as_data(outcome.id, decision)
+    _tell(outcome, found)
+    return PODBOT_FAILED if status else outcome.exit_status
 
 
 def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
     import json
 
-    from podbot.cli import as_data
+    from podbot.review import data
 
-    told = {"id": outcome.id, "name": outcome.record.name, **as_data.past(outcome.record.past)}
+    record = outcome.record
+    told = {
+        "id": outcome.id,
+        "name": record.name,
+        "backend": record.backend,
+        **data.past(record.past),
+    }
     print(json.dumps({**told, **more}), file=sys.stderr)
 
 

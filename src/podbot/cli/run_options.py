@@ -34,8 +34,13 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
         "value", "ID", "go on in the changes of an earlier run: its id, the start of it, its name, "
         "or last"
     ),
+    "--backend": (
+        "value", "BACKEND", "where it runs: overlay (the default), container (Podman or Docker), "
+        "local (ISOLATES NOTHING), or one that a package brings"
+    ),
+    "--image": ("value", "IMAGE", "the image of a container"),
     "--net": ("value", "", "the network inside: none (the default), or the host's"),
-    "--hide": ("list", "PATH", "a path that shall not exist inside, besides keys and logins"),
+    "--hide": ("list", "PATH", "a path to hide inside, besides keys and logins"),
     "--show": ("list", "PATH", "an exception to what is hidden, such as ~/.netrc"),
     "--env": (
         "list", "NAME[=VALUE]", "pass a variable of yours on, or set one; others are not seen"
@@ -60,7 +65,9 @@ class Options:
     words: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
     continue_in: str | None = None
-    net: Network = Network.none
+    backend: str | None = None
+    image: str | None = None
+    net: Network | None = None
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -78,7 +85,7 @@ def seconds(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 < found < 1e9:
-        raise ValueError(f"{text!r} is no time; try 90, 90s, 5m, 2h or 1d")
+        raise ValueError(f"{text!r} is not a length of time; try 90, 90s, 5m, 2h or 1d")
     return found
 
 
@@ -111,13 +118,16 @@ def plain(words: list[str]) -> Options | None:
         timeout = seconds(values["--timeout"]) if "--timeout" in values else None
     except ValueError:
         return None
-    if values.get("--net", Network.none) not in Network.WORDS:
+    net = values.get("--net")
+    if net is not None and net not in Network.WORDS:
         return None
     return Options(
         words=tuple(words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]),
         target=tuple(lists.get("--target", ())),
         continue_in=values.get("--in"),
-        net=Network(values.get("--net", Network.none)),
+        backend=values.get("--backend"),
+        image=values.get("--image"),
+        net=None if net is None else Network(net),
         hide=tuple(lists.get("--hide", ())),
         show=tuple(lists.get("--show", ())),
         env=tuple(lists.get("--env", ())),
@@ -146,7 +156,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         elif kind == "flag":
             parser.add_argument(name, action="store_true", help=help_line)
         elif name == "--net":
-            parser.add_argument(name, choices=Network.WORDS, default=Network.none, help=help_line)
+            parser.add_argument(name, choices=Network.WORDS, help=help_line)
         elif name == "--timeout":
             parser.add_argument(name, type=_seconds, metavar=value, help=help_line)
         else:
@@ -172,7 +182,9 @@ def told(arguments: argparse.Namespace) -> Options:
         words=tuple(words[1:] if words[:1] == ["--"] else words),
         target=tuple(arguments.target),
         continue_in=arguments.continue_in,
-        net=Network(arguments.net),
+        backend=arguments.backend,
+        image=arguments.image,
+        net=None if arguments.net is None else Network(arguments.net),
         hide=tuple(arguments.hide),
         show=tuple(arguments.show),
         env=tuple(arguments.env),

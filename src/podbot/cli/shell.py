@@ -6,11 +6,14 @@ The same as `podbot run` with the user's shell as the command, and a hint in its
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from podbot.cli.run import perform
 from podbot.cli.run_options import Options, add_options, plain, told
+from podbot.errors import PodbotError
 from podbot.frozen import replace
+from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
@@ -24,9 +27,13 @@ examples:
   podbot shell                 look around, try things; exit, or Ctrl-D, to decide
   podbot shell --in last       go on in the changes of the latest run
   podbot shell --discard       nothing you do there will stay
+  podbot shell --backend container --image debian:12
 
-The shell is $SHELL if that is installed, else bash, else sh. Inside, $PODBOT_RUN is
-the id of the run. exit codes: as podbot run."""
+The shell is $SHELL if that is installed, else bash, else sh; in a container it is bash or
+sh. Inside, $PODBOT_RUN is the id of the run. backends, exit codes: as podbot run."""
+
+INSIDE = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
+"""A shell where nobody knows which there are."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +54,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _open(options: Options) -> int:
-    return perform("shell", replace(options, words=(shell(),)), hints())
+    words = (shell(),) if _is_here(options) else INSIDE
+    return perform("shell", replace(options, words=words), hints(options.backend))
+
+
+def _is_here(options: Options) -> bool:
+    """Whether the programs inside are those of this machine."""
+    backend = options.backend
+    if backend is None and options.continue_in is not None:
+        from podbot.runs import records
+
+        with suppress(PodbotError):  # told when it is opened
+            record = records.find(options.continue_in, records.here()).record
+            backend = None if record is None else record.backend
+    return backend in (None, OVERLAY, "archive", LOCAL)
 
 
 def shell() -> str:
@@ -60,7 +80,8 @@ def shell() -> str:
     return which("bash") or "sh"
 
 
-def hints() -> dict[str, str]:
+def hints(backend: str | None = None) -> dict[str, str]:
     """What makes a prompt say where one is: shells without a start-up file take PS1 as it is,
     and the one Debian gives to bash shows the other."""
-    return {"PS1": "(podbot) \\w \\$ ", "debian_chroot": "podbot"}
+    place = "not isolated" if backend == LOCAL else "podbot"
+    return {"PS1": f"({place}) \\w \\$ ", "debian_chroot": place}

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 from podbot.changes.risk.rules import Level
 from podbot.cli import care, overview, pager, remedies, wording
 from podbot.cli.progress import Progress
+from podbot.cli.remedies import Given, typed
 from podbot.cli.talk import tell, warn
 from podbot.cli.wording import Column
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
+from podbot.review import finding
+from podbot.review.reading import HOW_LOST, read_from
 from podbot.runs import records
 
 if TYPE_CHECKING:
@@ -25,37 +28,35 @@ if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
     from podbot.changes.folding import Fold
     from podbot.changes.model import ChangeSet
-    from podbot.cli.overview import Overview
+    from podbot.review import Listed, Review, Summary
     from podbot.runs.records import Entry
 
 DONE = 0
 
-Amount = tuple[int, int] | str
-"""How many changes and bytes a run left, or why that cannot be told."""
-
 
 def list_runs(arguments: argparse.Namespace) -> int:
     """`podbot changes list`: for a person the runs of this folder, as data all of them."""
-    from podbot.cli import as_data
-
     here = records.here()
-    known = records.entries()
+    with Progress("reading the changes"):
+        known = finding.entries()
     every = [each for each in known if arguments.all or each.layer is not None]
     near = [each for each in every if here is None or each.is_about(here)]
     entries = every if arguments.all or arguments.json else near
-    amounts: list[Amount] = []
+    runs: list[Listed] = []
     with Progress("reading the changes", len(entries)) as progress:
-        for entry in entries:
-            amounts.append(_amount(entry))
+        for run in finding.listed(entries):
+            runs.append(run)
             progress.done += 1
     if arguments.json:
-        listed = [_listed(*pair, here) for pair in zip(entries, amounts, strict=True)]
-        as_data.show({"runs": listed})
+        from podbot.cli import as_data
+        from podbot.review import data
+
+        as_data.show({"runs": [data.listed(run, here) for run in runs]})
         return DONE
     elsewhere = len(every) - len(entries)
     more = f"{wording.count(elsewhere, 'run')} elsewhere: podbot changes list --all"
     if entries:
-        page([*_table(entries, amounts), *([more] if elsewhere else [])])
+        page([*_table(runs), *([more] if elsewhere else [])])
     else:
         tell("no changes are waiting" + (f" here; {more}" if elsewhere else ""))
         lost = [each for each in known if each.lost and (here is None or each.is_about(here))]
@@ -69,33 +70,7 @@ def list_runs(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _amount(entry: Entry) -> Amount:
-    from podbot.changes.capture import read
-
-    if entry.layer is None:
-        return 0, 0
-    try:
-        changes = read(entry.layer)
-    except Exception as error:  # whatever is in it, the others must be listed
-        return overview.reason(error)
-    return len(changes), sum(change.size for change in changes)
-
-
-def _listed(entry: Entry, amount: Amount, here: str | None) -> dict[str, object]:
-    from podbot.cli import as_data
-
-    number, size = (None, None) if isinstance(amount, str) else amount
-    problem = amount if isinstance(amount, str) else None
-    try:
-        run = as_data.entry(entry)
-    except Exception as error:  # what is noted of the layer makes no sense
-        run, problem = {"id": entry.id}, problem or overview.reason(error)
-    applied = _is_all_applied(entry, amount)
-    data = {**run, "changes_count": number, "size": size, "applied": applied, "problem": problem}
-    return {**data, "here": here is None or entry.is_about(here)}
-
-
-def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
+def _table(runs: Sequence[Listed]) -> list[str]:
     columns = (
         Column("RUN", gives_way=True, is_typed=True),
         Column("AGE"),
@@ -105,73 +80,56 @@ def _table(entries: Sequence[Entry], amounts: Sequence[Amount]) -> list[str]:
         Column("TARGET", gives_way=True, keeps_end=True),
         Column("COMMAND", gives_way=True),
     )
-    listed = list(zip(entries, amounts, strict=True))
-    lines = wording.table(
-        columns, [_row_of_any(*pair) for pair in listed], wording.display_of(sys.stdout)
-    )
-    damaged = [
-        (wording.name(entry.called), amount) for entry, amount in listed if isinstance(amount, str)
+    rows = [_row_of_any(run) for run in runs]
+    lines = wording.table(columns, rows, wording.display_of(sys.stdout))
+    return lines + [
+        f"{wording.name(run.entry.called)} cannot be read: {run.problem}"
+        for run in runs
+        if run.problem is not None
     ]
-    return lines + [f"{called} cannot be read: {why}" for called, why in damaged]
 
 
-def _row_of_any(entry: Entry, amount: Amount) -> tuple[str, ...]:
-    """A row even for a layer whose own notes make no sense."""
+def _row_of_any(run: Listed) -> tuple[str, ...]:
+    """A row even for a layer whose own notes are not valid."""
     try:
-        return _row(entry, amount)
+        return _row(run)
     except Exception:
-        return (
-            wording.name(entry.called),
-            wording.UNKNOWN,
-            "damaged",
-            wording.UNKNOWN,
-            wording.UNKNOWN,
-            "",
-            "",
-        )
+        called, unknown = wording.name(run.entry.called), wording.UNKNOWN
+        return (called, unknown, "damaged", unknown, unknown, "", "")
 
 
-def _row(entry: Entry, amount: Amount) -> tuple[str, ...]:
-    command = wording.words(entry.record.command) if entry.record is not None else ""
-    number, size = ("?", "?") if isinstance(amount, str) else (amount[0], wording.size(amount[1]))
+def _row(run: Listed) -> tuple[str, ...]:
+    entry = run.entry
     return (
         wording.name(entry.called),
         wording.duration(time.time() - entry.started),
-        "applied" if _is_all_applied(entry, amount) else overview.short_status(entry),
-        str(number),
-        size,
+        "applied" if run.applied else overview.short_status(entry),
+        wording.UNKNOWN if run.changes_count is None else str(run.changes_count),
+        wording.UNKNOWN if run.size is None else wording.size(run.size),
         wording.name(", ".join(entry.targets)),
-        command,
+        wording.text(entry.made_by),
     )
-
-
-def _is_all_applied(entry: Entry, amount: Amount) -> bool:
-    """Whether nothing is left because the host has it all."""
-    from podbot.changes.applying.applied import applications
-
-    if amount != (0, 0) or entry.live:
-        return False
-    return any(not each.undone for each in applications(entry.id))
 
 
 def show(arguments: argparse.Namespace) -> int:
     """`podbot changes show`."""
-    from podbot.changes.applying.applied import applications
+    from podbot.review import Review
 
-    entry = records.find(arguments.id, records.here())
-    made = applications(entry.id)
-    found = None
-    if entry.layer is not None:
-        found = overview.overview_of(entry, overview.changes_of(entry))
-    if arguments.json:
-        _show_data(entry, made, found)
-    else:
-        page(_show_lines(entry, made, found, every=arguments.all))
+    here = records.here()
+    found = Review(finding.find(arguments.id, here), here)
+    with typed(found.entry.called, Given.of(arguments)):
+        with Progress("reading the changes"):
+            made = found.applications
+        about = None if found.entry.layer is None else overview.looked_at(found)
+        if arguments.json:
+            _show_data(found.entry, made, about)
+        else:
+            page(_show_lines(found.entry, made, about, every=arguments.all))
     return DONE
 
 
 def _show_lines(
-    entry: Entry, applications: Sequence[Application], found: Overview | None, *, every: bool
+    entry: Entry, applications: Sequence[Application], found: Summary | None, *, every: bool
 ) -> Iterator[str]:
     display = wording.display_of(sys.stdout)
     yield from overview.heading(entry, display)
@@ -179,7 +137,7 @@ def _show_lines(
     yield ""
     if found is None:
         if entry.lost:
-            told = f"its changes are gone, and nobody discarded them: {overview.HOW_LOST}"
+            told = f"its changes are gone, and nobody discarded them: {HOW_LOST}"
             yield from wording.wrapped(told, display.width)
         else:
             yield "nothing is left of its changes"
@@ -192,72 +150,63 @@ def _show_lines(
             line = display.paint(f"{runs} of them {told} once applied: see the end", "danger")
             yield from wording.wrapped(line, display.width)
         yield ""
-        yield from overview.read_from(entry, overview.change_lines(found, display, every=every))
+        yield from read_from(entry, overview.change_lines(found, display, every=every))
     needs = care.warnings(found, display, every=every)
     if needs:
         yield ""
         yield from needs
 
 
-def _show_data(entry: Entry, applications: Sequence[Application], found: Overview | None) -> None:
-    from podbot.changes.diffs.diff import diff
+def _show_data(entry: Entry, applications: Sequence[Application], found: Summary | None) -> None:
     from podbot.cli import as_data
+    from podbot.review import data
 
-    data = as_data.entry(entry) | as_data.surroundings(entry)
-    data["applications"] = [as_data.application(each) for each in applications]
-    if found is None:
-        as_data.show_long(data, "changes", ())
-        return
-    data |= as_data.totals(found)
-    changes = found.changes
-    told = (as_data.change(change, found, diff(changes, change)) for change in changes)
-    as_data.show_long(data, "changes", overview.read_from(entry, told))
+    changes = () if found is None else read_from(entry, data.changes(found))
+    as_data.show_long(data.shown(entry, applications, found), "changes", changes)
 
 
 def diff(arguments: argparse.Namespace) -> int:
     """`podbot changes diff`."""
-    from podbot.changes.diffs.diff import diff
-    from podbot.cli import as_data
-
     if arguments.patch and arguments.json:
         raise ChangesError(
-            "--patch and --json are two formats",
+            "--patch and --json cannot be used together",
             kind=Kind.INVALID,
             remedy="leave one of them out: --json has the changed lines as data",
         )
-    entry, changes, whole = selected(arguments, alone=True)
-    if arguments.patch:
-        _print_patch(entry, changes)
-    elif arguments.json:
-        files = (
-            as_data.file_diff(diff(changes, change), changes.merges.get(change.where))
-            for change in changes
-        )
-        told = overview.read_from(entry, files)
-        as_data.show_long({"id": entry.id, "live": entry.live}, "files", told)
-    else:
-        tell_live(entry)
-        page(overview.read_from(entry, _diff_lines(entry, changes, whole, arguments)))
+    found, changes = selected(arguments, alone=True)
+    entry = found.entry
+    with typed(entry.called, Given.of(arguments)):
+        if arguments.patch:
+            _print_patch(entry, changes)
+        elif arguments.json:
+            from podbot.cli import as_data
+            from podbot.review import data
+
+            files = read_from(entry, data.files(changes))
+            as_data.show_long({"id": entry.id, "live": entry.live}, "files", files)
+        else:
+            tell_live(entry)
+            page(read_from(entry, _diff_lines(found, changes, arguments)))
     return DONE
 
 
-def _diff_lines(
-    entry: Entry, changes: ChangeSet, whole: ChangeSet, arguments: argparse.Namespace
-) -> Iterator[str]:
+def _diff_lines(found: Review, changes: ChangeSet, arguments: argparse.Namespace) -> Iterable[str]:
     from podbot.changes.folding import folds
     from podbot.cli.diffs import diff_lines, diffs_but_folded
+    from podbot.review.picking import meant_by
 
     display = wording.display_of(sys.stdout)
-    paths = meant(changes, arguments.paths)
+    paths = meant_by(changes, arguments.paths, found.here)
     # Who names such a folder, or something in it, wants to see it.
+    whole = found.changes
     if arguments.all or all(_is_named(fold, paths) for fold in folds(changes, whole)):
         return diff_lines(changes, changes, display)
-    found = overview.overview_of(entry, changes, whole)
+    about = overview.looked_at(found, changes)
     unfolded = {
-        change.where for fold in found.folds if _is_named(fold, paths) for change in fold.changes
+        change.where for fold in about.folds if _is_named(fold, paths) for change in fold.changes
     }
-    folded = {where: fold for where, fold in found.folded.items() if where not in unfolded}
-    return diffs_but_folded(replace(found, folded=folded), display)
+    folded = {where: fold for where, fold in about.folded.items() if where not in unfolded}
+    return diffs_but_folded(replace(about, folded=folded), display)
 
 
 def _is_named(fold: Fold, paths: Sequence[str]) -> bool:
@@ -291,41 +240,23 @@ def _print_patch(entry: Entry, changes: ChangeSet) -> None:
 # For all verbs
 
 
-def selected(
-    arguments: argparse.Namespace, alone: bool = False
-) -> tuple[Entry, ChangeSet, ChangeSet]:
-    """The run that is meant, which of its changes, and all of them.
+def opened(arguments: argparse.Namespace, looking_at: Sequence[str] = ()) -> Review:
+    """The run that is meant, before paths that may follow it."""
+    from podbot.review import Review
 
-    ``alone``: the others need not be looked at, and may be missing in the last.
+    here = records.here()
+    with typed(arguments.id, Given.of(arguments)):
+        return Review(finding.find(arguments.id, here, before_paths=True), here, looking_at)
+
+
+def selected(arguments: argparse.Namespace, alone: bool = False) -> tuple[Review, ChangeSet]:
+    """The run that is meant, and which of its changes.
+
+    ``alone``: the others need not be looked at, and may be missing in it.
     """
-    from podbot.changes.select import select
-    from podbot.cli.which import run_of
-
-    entry = run_of(arguments)
-    changes = overview.changes_of(entry, arguments.paths if alone else ())
-    return entry, select(changes, meant(changes, arguments.paths)), changes
-
-
-def meant(changes: ChangeSet, paths: Sequence[str]) -> list[str]:
-    """Paths as `select` takes them: those that mean nothing in the target are meant from here."""
-    import glob
-    import os
-
-    from podbot.changes.select import select
-
-    here = os.path.realpath(os.curdir)
-    found = []
-    for path in paths:
-        try:
-            select(changes, [path])
-            found.append(path)
-        except ChangesError:
-            found.append(path if not path else os.path.join(glob.escape(here), path))
-    try:
-        select(changes, found)
-    except ChangesError:
-        return list(paths)  # named in the error as they were given
-    return found
+    found = opened(arguments, arguments.paths if alone else ())
+    with overview.doing("reading the changes", found, Given.of(arguments)):
+        return found, found.select(arguments.paths)
 
 
 def page(lines: Iterable[str]) -> None:

@@ -86,7 +86,7 @@ def _told(failure: Failure) -> str:
 
 def failure_data(failure: Failure) -> dict[str, object]:
     """A failure under keys that stay."""
-    from podbot.cli import as_data
+    from podbot.review import data
 
-    told = as_data.failure(failure.error)["error"]
+    told = data.failure(failure.error)["error"]
     return {"name": failure.name, **cast("dict[str, object]", told)}

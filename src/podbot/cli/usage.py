@@ -23,7 +23,7 @@ _MISSING = "the following arguments are required: "
 
 
 class Misread(SystemExit):
-    """A command line that makes no sense: the usage of the verb it is for, and what is wrong."""
+    """A command line that is not valid: the usage of the verb it is for, and what is wrong."""
 
     def __init__(self, code: int, prog: str, usage: str, message: str):
         super().__init__(code)

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Literal, TextIO
 
-from podbot.changes.diffs.text import shown, shown_name
+from podbot.changes.diffs.text import shown_line, shown_name
 from podbot.changes.late import expression
 from podbot.frozen import dataclass
 
@@ -90,7 +90,7 @@ def name(text: str) -> str:
 
 def text(sentence: str) -> str:
     """A sentence on one line; names in it that were spelled out before stay as they are."""
-    return shown(sentence).replace("\n", "\\n").replace("\t", "\\t")
+    return shown_line(sentence)
 
 
 def message(lines: str) -> str:
@@ -190,7 +190,7 @@ def wrapped(line: str, width: int | None, hang: int | None = None) -> list[str]:
     """A line, painted or not, in rows that fit: broken at blanks, or anywhere in a long word.
 
     What follows the first row is set in by ``hang`` columns, else by two more than the line is. A
-    command to type stays on one row if it fits on one.
+    command to type stays on one row if it fits on one, and an arrow with what it leads to.
     """
     if width is None or cells(_CODE.sub("", line)) <= width:
         return [line]
@@ -198,6 +198,7 @@ def wrapped(line: str, width: int | None, hang: int | None = None) -> list[str]:
     hang = min(indent + 2 if hang is None else hang, width // 2)
     room = width - hang
     line = _COMMAND.sub(lambda found: _whole(found[0], room), line)
+    line = line.replace("→ ", f"→{_BLANK}")
     rows: list[str] = []
     row, used, code = "", 0, ""
     for piece in _PIECES.findall(line):

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from podbot.engine.http.client import Streaming
     from podbot.engine.http.hijacked import Frames, Hijacked
     from podbot.engine.image.images import DEFAULT_IMAGE, BuildOrder, ImageInfo, Images, Progress
-    from podbot.engine.joining import Streams, attached
     from podbot.engine.labels import owner_alive, owner_label, owner_state
     from podbot.engine.profiles import (
         PRIVILEGED,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
         agent_profile,
     )
     from podbot.engine.specs import BindMount, ContainerSpec, Mount, OverlayMount, VolumeMount
-    from podbot.engine.watching import Event, LogOptions, Stats
 
 __all__ = [
     "DEFAULT_IMAGE",
@@ -70,7 +68,6 @@ __all__ = [
     "Engine",
     "Entry",
     "EscapeWarning",
-    "Event",
     "ExecOutput",
     "ExecSpec",
     "ExecState",
@@ -81,7 +78,6 @@ __all__ = [
     "ImageInfo",
     "Images",
     "KnownEscape",
-    "LogOptions",
     "Member",
     "Mount",
     "OverlayMount",
@@ -89,16 +85,13 @@ __all__ = [
     "Progress",
     "Resolved",
     "SandboxSettings",
-    "Stats",
     "Streaming",
-    "Streams",
     "TarReader",
     "Tmpfs",
     "UnpackLimits",
     "Unpacked",
     "VolumeMount",
     "agent_profile",
-    "attached",
     "connect",
     "connect_and_verify",
     "connect_with_runtime",
@@ -125,7 +118,6 @@ _HOMES = {
     "podbot.engine.facts": "About Component Facts",
     "podbot.engine.http.hijacked": "Frames Hijacked",
     "podbot.engine.image.images": "DEFAULT_IMAGE BuildOrder ImageInfo Images Progress",
-    "podbot.engine.joining": "Streams attached",
     "podbot.engine.labels": "owner_alive owner_label owner_state",
     "podbot.engine._packing": "Entry pack pack_tree",
     "podbot.engine.profiles": "PRIVILEGED TOOLS Device Profile SandboxSettings Tmpfs agent_profile",
@@ -133,7 +125,6 @@ _HOMES = {
     "podbot.engine.specs": "BindMount ContainerSpec Mount OverlayMount VolumeMount",
     "podbot.engine._tar_reading": "Member TarReader",
     "podbot.engine._unpacking": "Unpacked UnpackLimits unpack",
-    "podbot.engine.watching": "Event LogOptions Stats",
 }
 
 # Hidden from type checkers, or every misspelt name would be an object to them.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from podbot.engine import _tar_reading, _unpacking
+from podbot import tar_reading
+from podbot.engine import _unpacking
 from podbot.engine._unpacking import Unpacked, UnpackLimits
 from podbot.engine.http.client import Call, Purpose, Streaming
 from podbot.engine.http.exchange import CHUNK, quoted
@@ -98,16 +99,16 @@ def _checked(archive: Source, container: str) -> Iterator[bytes]:
     parts = _parts(archive)
     for part in parts:
         first += part
-        if len(first) >= _tar_reading.BLOCK:
+        if len(first) >= tar_reading.BLOCK:
             break
-    if not _tar_reading.looks_like_tar(first):
+    if not tar_reading.looks_like_tar(first):
         raise _not_a_tar(container)
     yield first
     size = len(first)
     for part in parts:
         size += len(part)
         yield part
-    if size % _tar_reading.BLOCK:
+    if size % tar_reading.BLOCK:
         raise _not_a_tar(container)
 
 

@@ -16,8 +16,10 @@ from podbot.errors import ContainerError, Kind
 Json = dict[str, object]
 
 
-def podman_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
-    """For ``POST /libpod/containers/create``."""
+def podman_request(
+    spec: ContainerSpec, labels: Mapping[str, str], seccomp: str | None = None
+) -> Json:
+    """For ``POST /libpod/containers/create``; ``seccomp`` as `_seccomp.given` has it."""
     profile = spec.profile
     binds: list[Json] = []
     overlays: list[Json] = []
@@ -71,7 +73,7 @@ def podman_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
         remove=spec.auto_remove or None,
         stop_signal=9 if spec.killed_at_once else None,
     )
-    body |= _podman_confinement(profile)
+    body |= _podman_confinement(profile, seccomp)
     return body
 
 
@@ -84,7 +86,7 @@ def _podman_bind(mount: BindMount, access: str) -> Json:
     }
 
 
-def _podman_confinement(profile: Profile) -> Json:
+def _podman_confinement(profile: Profile, seccomp: str | None) -> Json:
     if profile.privileged:
         return _put({"privileged": True}, **_podman_common(profile))
     body: Json = {
@@ -101,7 +103,7 @@ def _podman_confinement(profile: Profile) -> Json:
     return _put(
         body,
         selinux_opts=["disable"] if profile.selinux == "disable" else None,
-        seccomp_profile_path="unconfined" if profile.seccomp == "unconfined" else None,
+        seccomp_profile_path=seccomp,
         unmask=["ALL"] if profile.unmask else None,
         # Volumes that an image asks for would be writable places, on the disk of the host.
         image_volume_mode="ignore" if profile.read_only else None,
@@ -141,8 +143,10 @@ def _namespace(word: str | None) -> Json | None:
     return _put({"nsmode": mode}, value=value or None)
 
 
-def docker_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
-    """For ``POST /containers/create``."""
+def docker_request(
+    spec: ContainerSpec, labels: Mapping[str, str], seccomp: str | None = None
+) -> Json:
+    """For ``POST /containers/create``; ``seccomp`` as `_seccomp.given` has it."""
     profile = spec.profile
     host: Json = {
         "Mounts": [_docker_mount(mount) for mount in spec.mounts],
@@ -167,7 +171,7 @@ def docker_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
     if profile.file_size is not None:
         host["Ulimits"] = [{"Name": "fsize", "Soft": profile.file_size, "Hard": profile.file_size}]
     if not profile.privileged:
-        host |= _docker_confinement(profile)
+        host |= _docker_confinement(profile, seccomp)
     body: Json = {
         "Image": spec.image,
         "Env": [f"{name}={value}" for name, value in spec.env.items()],
@@ -189,14 +193,14 @@ def docker_request(spec: ContainerSpec, labels: Mapping[str, str]) -> Json:
     )
 
 
-def _docker_confinement(profile: Profile) -> Json:
+def _docker_confinement(profile: Profile, seccomp: str | None) -> Json:
     security = []
     if profile.no_new_privileges:
         security.append("no-new-privileges")
     if profile.selinux == "disable":
         security.append("label=disable")
-    if profile.seccomp == "unconfined":
-        security.append("seccomp=unconfined")
+    if seccomp is not None:
+        security.append(f"seccomp={seccomp}")
     body: Json = {
         "CapDrop": list(profile.drop),
         "CapAdd": list(profile.add),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from podbot.engine import _seccomp
 from podbot.engine.facts import Facts
 from podbot.engine.http import replies
 from podbot.engine.http.replies import Fields
@@ -52,7 +53,7 @@ class Resolved:
 
 
 def compare(spec: ContainerSpec, facts: Facts, details: Fields) -> Resolved:
-    """Compare a request with what ``inspect`` says came of it."""
+    """Compare a request with what ``inspect`` says came of it, and what a local engine wrote."""
     profile = spec.profile
     host = replies.below(details, "HostConfig")
     differences = [
@@ -64,6 +65,7 @@ def compare(spec: ContainerSpec, facts: Facts, details: Fields) -> Resolved:
     if not profile.privileged:  # which has every capability and device, and no confinement
         differences += [
             *_confinement(profile, host),
+            *filters(profile, facts, details),
             *_capabilities(profile, facts, details),
             *_extras(profile, host),
         ]
@@ -102,16 +104,33 @@ def _confinement(profile: Profile, host: Fields) -> Iterator[Difference]:
         for option in options
     ):
         yield Difference("no-new-privileges", "on", "off")
-    for wanted, option, name in (
-        (profile.seccomp == "unconfined", "seccomp=unconfined", "seccomp"),
-        (profile.selinux == "disable", "label=disable", "SELinux label"),
-    ):
-        if not wanted and option in (found.replace(":", "=") for found in options):
-            yield Difference(name, "on", "off")
+    plain = [found.replace(":", "=", 1) for found in options]
+    if profile.selinux != "disable" and "label=disable" in plain:
+        yield Difference("SELinux label", "on", "off")
+    if profile.seccomp != "unconfined" and "seccomp=unconfined" in plain:
+        yield Difference("seccomp", "on", "off")
     if profile.read_only and not replies.flag(host, "ReadonlyRootfs"):
         yield Difference("root", "read-only", "writable")
     if profile.init and not replies.flag(host, "Init"):
         yield Difference("init", "yes", "no")
+
+
+def filters(profile: Profile, facts: Facts, details: Fields) -> Iterator[Difference]:
+    """The filter of system calls: Docker tells it, and a Podman of this machine wrote it down."""
+    wanted = profile.seccomp
+    if not facts.is_podman:
+        options = replies.texts(replies.below(details, "HostConfig"), "SecurityOpt")
+        given = [option for option in options if option.startswith("seccomp")]
+        if wanted in ("podbot", "nested") and given != [f"seccomp={_seccomp.text(wanted)}"]:
+            yield Difference("seccomp", "podbot's filter", "another one" if given else "none")
+        return
+    found = _seccomp.looked_up(details) if facts.local else None
+    if found is None or wanted == "unconfined":
+        return
+    if found["seccomp"] is None:
+        yield Difference("seccomp", "on", "off")
+    elif wanted != "default" and (more := _seccomp.lets_more(wanted, found["seccomp"])):
+        yield Difference("seccomp", "podbot's filter", f"one that also lets through {more}")
 
 
 def _capabilities(profile: Profile, facts: Facts, details: Fields) -> Iterator[Difference]:

@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 
-from podbot.engine._tar_reading import Member, Read, TarReader, bad
+from podbot.engine._tar_reading import Member, TarReader, bad
 from podbot.errors import ContainerError, Kind
 from podbot.frozen import dataclass
+from podbot.tar_reading import Read
 
 MAX_BYTES = 8 * 1024**3
 MAX_ENTRIES = 200_000

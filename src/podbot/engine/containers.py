@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from podbot.engine import _requests
+from podbot.engine import _requests, _seccomp
 from podbot.engine import labels as marks
-from podbot.engine._resolved import Resolved, compare
+from podbot.engine._resolved import Resolved, compare, filters
 from podbot.engine.http import replies
 from podbot.engine.http.client import Call, Purpose
 from podbot.engine.http.exchange import quoted
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from podbot.engine._unpacking import Unpacked, UnpackLimits
     from podbot.engine.engine import Engine
     from podbot.engine.http.client import Streaming
-    from podbot.engine.watching import LogOptions, Stats
 
 START_SECONDS = 120.0
 REMOVE_SECONDS = 60.0
@@ -115,7 +114,8 @@ class Containers:
     def create(self, spec: ContainerSpec) -> Created:
         """Make a container; if what was made is not what was asked for, it is removed again.
 
-        Kinds: ``image_not_found``, ``name_in_use``, ``profile_mismatch``, ``create_failed``.
+        Kinds: ``image_not_found``, ``name_in_use``, ``profile_mismatch``, ``create_failed``,
+        ``unsupported`` for a filter of system calls that this engine cannot be given.
         """
         facts = self._engine.facts
         token = os.urandom(8).hex()
@@ -128,11 +128,12 @@ class Containers:
             conflict=Kind.NAME_IN_USE,
             remedies=_REMEDIES,
         )
+        seccomp = _seccomp.given(spec.profile, facts)
         if facts.is_podman:
-            body = _requests.podman_request(spec, labels)
+            body = _requests.podman_request(spec, labels, seccomp)
             call = Call("POST", self._engine.libpod("/containers/create"), purpose, json=body)
         else:
-            body = _requests.docker_request(spec, labels)
+            body = _requests.docker_request(spec, labels, seccomp)
             query = {"name": spec.name} if spec.name else {}
             path = self._engine.common("/containers/create")
             call = Call("POST", path, purpose, query, json=body)
@@ -182,11 +183,22 @@ class Containers:
     def verify(self, container: str, spec: ContainerSpec) -> Resolved:
         """See whether it is what the spec says; kind ``profile_mismatch`` if not.
 
-        `create` does it. Some mounts can be seen only once it runs: do it again after `start`.
+        `create` does it. Some mounts, and Podman's filter of system calls, can be seen only once
+        it runs: do it again after `start`.
         """
         found = compare(spec, self._engine.facts, self.inspect(container).details)
         found.check(container)
         return found
+
+    def verify_filter(self, container: str, spec: ContainerSpec) -> None:
+        """See which filter of system calls it runs under; kind ``profile_mismatch`` if not ours.
+
+        The part of `verify` that only one that was started can tell, where its engine is Podman.
+        """
+        facts, profile = self._engine.facts, spec.profile
+        if facts.is_podman and facts.local and not profile.privileged:
+            found = filters(profile, facts, self.inspect(container).details)
+            Resolved(tuple(found), ()).check(container)
 
     def wait(self, container: str, seconds: float | None = None) -> int:
         """Wait until its main process has ended; gives its exit status. Kind ``timeout``."""
@@ -298,26 +310,6 @@ class Containers:
         from podbot.engine import _archives
 
         return _archives.download(self._engine, container, path, destination, limits)
-
-    def logs(
-        self, container: str, options: LogOptions | None = None
-    ) -> Iterator[tuple[int, bytes]]:
-        """What its main process printed: ``(stream, data)``."""
-        from podbot.engine import watching
-
-        return watching.logs(self._engine, container, options)
-
-    def stats(self, container: str) -> Stats:
-        """What it uses now."""
-        from podbot.engine import watching
-
-        return watching.stats(self._engine, container)
-
-    def follow_stats(self, container: str) -> Iterator[Stats]:
-        """What it uses, again and again until it ends."""
-        from podbot.engine import watching
-
-        return watching.follow_stats(self._engine, container)
 
     def resize(self, container: str, rows: int, columns: int) -> None:
         """Tell its terminal how large it is."""

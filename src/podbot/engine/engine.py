@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from podbot.engine.containers import Containers
     from podbot.engine.execs import Execs
     from podbot.engine.image.images import Images
-    from podbot.engine.watching import Event
 
 PING_SECONDS = 10.0
 ABOUT_SECONDS = 60.0
@@ -93,14 +91,6 @@ class Engine:
     def ping(self) -> None:
         """Whether it answers. Kinds ``connection_failed`` and ``health_check_failed``."""
         self._ping()
-
-    def events(
-        self, labels: Mapping[str, str | None] | None = None, since: float | None = None
-    ) -> Iterator[Event]:
-        """What happens to things with these labels, as it happens, for ever."""
-        from podbot.engine import watching
-
-        return watching.events(self, labels, since)
 
     def warnings(self) -> tuple[EscapeWarning, ...]:
         """Known ways out of its containers that its versions speak of; slow as `about`."""

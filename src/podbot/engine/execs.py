@@ -1,4 +1,4 @@
-"""Commands in a container that runs: attached to streams, captured, or detached.
+"""Commands in a container that runs: their streams, their output, their end, and signals to them.
 
 For people and set-up steps; tools of a sandbox go through its guest, which is a hundred times
 quicker. Exit statuses follow one rule everywhere, `exit_status`.
@@ -6,18 +6,19 @@ quicker. Exit statuses follow one rule everywhere, `exit_status`.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
-from types import MappingProxyType
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from podbot.engine.http import replies
 from podbot.engine.http.client import Call, Purpose
 from podbot.engine.http.exchange import quoted
-from podbot.engine.http.hijacked import Hijacked
+from podbot.engine.http.hijacked import STDERR, STDOUT, Hijacked
 from podbot.engine.specs import check_environment, check_words, missing
 from podbot.errors import ContainerError, Kind
-from podbot.frozen import dataclass, field, replace
+from podbot.frozen import dataclass, field, frozen_dict, replace
 
 if TYPE_CHECKING:
     from podbot.engine.engine import Engine
@@ -34,7 +35,7 @@ class ExecSpec:
     """A command to run in a container. ``None`` means as the container has it."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    env: Mapping[str, str] = field(default_factory=frozen_dict)
     workdir: str | None = None
     user: str | None = None
     tty: bool = False
@@ -133,6 +134,16 @@ class Execs:
         purpose = self._purpose("resize the terminal of")
         self._engine.client.call(Call("POST", self._path(exec_id, "resize"), purpose, query))
 
+    def signal(self, container: str, spec: ExecSpec, number: int, *, whole: bool = False) -> bool:
+        """Send a signal to the group of a command that was `signalling.marked`, or with ``whole``
+        to all it started; whether it was found, which takes a moment after its start.
+
+        Kind ``unsupported`` if there is no way to it.
+        """
+        from podbot.engine import signalling
+
+        return signalling.send(self._engine, container, spec, number, whole=whole)
+
     def inspect(self, exec_id: str) -> ExecState:
         """Look at it."""
         call = Call("GET", self._path(exec_id, "json"), self._purpose("look at"))
@@ -173,12 +184,12 @@ class Execs:
             return self.wait(exec_id, seconds)
         # Podman notes the end of a detached command minutes later. So its output is read and
         # thrown away, which ends with it; its input is empty either way.
-        from podbot.engine import joining, refusals
+        from podbot.engine import refusals
 
         exec_id = self.create(container, replace(spec, tty=False, stdin=False))
-        kept = joining.Kept(refusals.HELD)
+        kept = _Kept(refusals.HELD)
         with self.start(exec_id) as stream:
-            joining.collect(stream, None, kept, seconds)
+            _collect(stream, None, kept, seconds)
         status = self.wait(exec_id, NOTED_SECONDS)
         if status in refusals.STATUSES and refusals.is_refusal(kept.stderr, spec):
             raise refusals.error(kept.stderr.decode("utf-8", "replace"), container, spec)
@@ -193,13 +204,11 @@ class Execs:
         """
         if spec.tty:
             raise ContainerError("a terminal has one stream: start it attached", kind=Kind.INVALID)
-        from podbot.engine import joining
-
         asked = replace(spec, stdin=True) if stdin else spec
         exec_id = self.create(container, asked)
-        kept = joining.Kept(OUTPUT_LIMIT)
+        kept = _Kept(OUTPUT_LIMIT)
         with self.start(exec_id) as stream:
-            joining.collect(stream, stdin if asked.stdin else None, kept, seconds)
+            _collect(stream, stdin if asked.stdin else None, kept, seconds)
         code = self.wait(exec_id, NOTED_SECONDS)
         return ExecOutput(code, kept.stdout, kept.stderr, kept.truncated)
 
@@ -208,6 +217,69 @@ class Execs:
 
     def _purpose(self, doing: str) -> Purpose:
         return Purpose(f"{doing} a command", Kind.EXEC_FAILED, conflict=Kind.CONTAINER_NOT_RUNNING)
+
+
+class _Kept:
+    """The beginning of both output streams."""
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._parts: dict[int, bytearray] = {STDOUT: bytearray(), STDERR: bytearray()}
+        self.truncated = False
+
+    def take(self, stream: int, data: bytes) -> None:
+        """Keep what there is room for."""
+        part = self._parts[stream]
+        room = self._limit - len(part)
+        part += data[:room]
+        self.truncated = self.truncated or len(data) > room
+
+    @property
+    def stdout(self) -> bytes:
+        """What was kept of standard output."""
+        return bytes(self._parts[STDOUT])
+
+    @property
+    def stderr(self) -> bytes:
+        """What was kept of standard error."""
+        return bytes(self._parts[STDERR])
+
+
+def _collect(stream: Hijacked, stdin: bytes | None, kept: _Kept, seconds: float | None) -> None:
+    """Send ``stdin`` and keep what comes, until the command's streams end. Kind ``timeout``."""
+    late = threading.Event()
+
+    def send() -> None:
+        with suppress(OSError):  # it takes no more input; what it says until it ends still counts
+            stream.sendall(stdin or b"")
+            stream.close_write()
+
+    def give_up() -> None:
+        late.set()
+        stream.hang_up()
+
+    sender = threading.Thread(target=send, daemon=True)
+    timer = threading.Timer(seconds or 0, give_up)
+    used = [sender] * (stdin is not None) + [timer] * (seconds is not None)
+    for thread in used:
+        thread.start()
+    try:
+        for number, part in stream.parts(framed=True):
+            kept.take(number, part)
+    except ContainerError:
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+        stream.hang_up()  # whoever still sends is not waited for
+        for thread in used:
+            thread.join()
+    if late.is_set():
+        raise ContainerError(
+            "the command did not end in time",
+            kind=Kind.TIMEOUT,
+            remedy="give it more time, or stop its container",
+        )
 
 
 def exit_status(code: int | None, subject: str | None = None) -> int:

@@ -21,6 +21,7 @@ NOBODY = "65534:65534"
 
 SelinuxLabelMode = Literal["disable_for_container", "keep_default"]
 Nested = Literal["none", "rootless", "sys_admin"]
+Seccomp = Literal["podbot", "nested", "default", "unconfined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,9 @@ class Profile:
     - ``user``: ``uid:gid`` inside. ``userns``: ``keep-id:uid=…,gid=…`` (Podman) maps the caller
       onto it, ``auto`` (Podman) gives ids of its own, ``host`` none.
     - ``drop``, ``add``: capabilities, without ``CAP_``; ``("ALL",)`` drops every one.
-    - ``selinux``, ``seccomp``, ``unmask``: confinements that nested containers need less of.
+    - ``seccomp``: which system calls there are. ``podbot``: what the overlay has; ``nested``: the
+      same with namespaces and mounts; ``default``: what the engine's own filter lets through.
+    - ``selinux``, ``unmask``: confinements that nested containers need less of.
     - ``network``: ``none`` (loopback only), ``host``, or a name the engine knows.
     - ``cpu`` in processors; ``memory`` in bytes (with ``swap=False`` nothing goes to swap);
       ``pids``: processes and threads at once; ``file_size``: bytes of any one file.
@@ -70,7 +73,7 @@ class Profile:
     add: tuple[str, ...] = ()
     no_new_privileges: bool = False
     selinux: Literal["default", "disable"] = "default"
-    seccomp: Literal["default", "unconfined"] = "default"
+    seccomp: Seccomp = "default"
     unmask: bool = False
     read_only: bool = False
     tmpfs: tuple[Tmpfs, ...] = ()
@@ -136,6 +139,7 @@ class Profile:
             ("privileges", "cannot be gained" if self.no_new_privileges else "as the image says"),
             ("root", "read-only" if self.read_only else "writable"),
             ("network", self.network or "the engine's default"),
+            ("system calls", _FILTERS[self.seccomp]),
         ]
         for mount in self.tmpfs:
             lines.append(("memory files", f"{mount.path} ({','.join(mount.options)})"))
@@ -145,6 +149,7 @@ class Profile:
             word
             for word, on in (
                 ("SELinux label off", self.selinux == "disable"),
+                ("calls for namespaces and mounts", self.seccomp == "nested"),
                 ("seccomp off", self.seccomp == "unconfined"),
                 ("/proc and /sys unmasked", self.unmask),
             )
@@ -163,11 +168,19 @@ class Profile:
         return lines
 
 
+_FILTERS = {
+    "podbot": "podbot's filter: no namespace, mount, vsock, keyring, bpf, io_uring, …",
+    "nested": "podbot's filter, with namespaces and mounts",
+    "default": "the engine's own filter",
+    "unconfined": "all there are",
+}
+
 TOOLS = Profile(
     name="tools",
     user=NOBODY,
     drop=("ALL",),
     no_new_privileges=True,
+    seccomp="podbot",
     read_only=True,
     tmpfs=(Tmpfs("/tmp", 256 * MIB),),  # noqa: S108 - the container's own
     network="none",
@@ -237,25 +250,27 @@ def agent_profile(settings: SandboxSettings | None = None) -> Profile:
         return Profile(name="agent, privileged", privileged=True)
     profile = Profile(
         name="agent",
+        seccomp="podbot",
         selinux="disable" if settings.selinux_label_mode == "disable_for_container" else "default",
     )
     if settings.mount_dev_fuse:
-        profile = replace(profile, add=("SYS_ADMIN",), devices=(FUSE,))
+        profile = replace(profile, seccomp="nested", add=("SYS_ADMIN",), devices=(FUSE,))
     if settings.nested == "rootless":
-        # An inner Podman as an ordinary user makes its own namespaces: it needs the calls that the
-        # default filter takes away, and a /proc it may mount over, but no capability.
+        # An inner Podman as an ordinary user makes its own namespaces: it needs the calls for
+        # that, and a /proc it may mount over, but no capability.
         devices = (*profile.devices, *(d for d in (FUSE, TUN) if d not in profile.devices))
         return replace(
             profile,
             name="agent, nested rootless",
             devices=devices,
-            seccomp="unconfined",
+            seccomp="nested",
             unmask=True,
         )
     if settings.nested == "sys_admin":
         return replace(
             profile,
             name="agent, nested with SYS_ADMIN",
+            seccomp="nested",
             add=("SYS_ADMIN", "NET_ADMIN"),
             devices=(FUSE, TUN),
             unmask=True,

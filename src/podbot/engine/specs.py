@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from podbot.engine.profiles import TOOLS, Profile
 from podbot.errors import ConfigError, Kind
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, frozen_dict
 
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,199}")
 
@@ -82,8 +81,8 @@ class ContainerSpec:
     command: tuple[str, ...] | None = None
     profile: Profile = TOOLS
     entrypoint: tuple[str, ...] | None = None
-    env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    env: Mapping[str, str] = field(default_factory=frozen_dict)
+    labels: Mapping[str, str] = field(default_factory=frozen_dict)
     mounts: tuple[Mount, ...] = ()
     name: str | None = None
     workdir: str | None = None

@@ -1,9 +1,9 @@
-"""Joining a command in a sandbox to the caller's streams, so that it runs as if run bare.
+"""Joining a command to the caller's streams, so that it runs as if run bare.
 
-A stream that is a terminal is a terminal inside too, all others are pipes; the three may mix.
-Bytes go through as they come. Signals meant for the command reach it, the caller's terminal is
-given back as it was, and how the command ended is told as a shell would. This module opens and
-closes no sandbox, and prints nothing.
+A stream that is a terminal is a terminal inside too, all others are pipes. Bytes go through as they
+come. Signals meant for the command reach it, the caller's terminal is given back as it was, and
+how the command ended is told as a shell would. This module opens and closes no sandbox, and prints
+nothing. Where the command runs it does not know: something starts it (`podbot.sandbox.joined`).
 
 The caller's own descriptors never get inside: see `podbot.sandbox.joined` for why. What the
 command leaves running in the background ends with the sandbox, so its streams are followed only
@@ -17,16 +17,16 @@ import os
 import select
 import signal
 import stat
-import termios
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass
-from podbot.launch.flow import End, FromFile, FromPipe, Passing
+from podbot.launch.flow import LOOK_SECONDS, End, FromFile, FromPipe, Passing
 from podbot.launch.terminal import CallerTerminal, is_telling, means_stop, reads_lines
 from podbot.launch.watch import Signals, Watch
 from podbot.sandbox import joined
@@ -44,12 +44,12 @@ LINGER_SECONDS = 0.1
 """How long a terminal must be silent after the command's end, if something still holds it."""
 MOST_IN_A_TERMINAL = 256 << 10
 """More than a terminal holds: what comes after so much was written after the command's end."""
-LOOK_SECONDS = 0.25
-"""How often to look whether the terminal is ours again, while it is not."""
-
 PASSED_ON = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
+Start = Callable[[FarEnds], Joined]
+"""Starts the command on its ends of pipes, which stay ours to close."""
+
 OUR_OWN = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 TELLING_TO_END = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -90,9 +90,10 @@ def attach(
     end a command, or to tell it something, go to its process group; the second SIGINT kills it
     with all it started. Raises kinds ``guest_lost`` and ``bad_cwd``, among others of `exec`.
     """
-    with _Attached(sandbox, streams or Streams(), timeout) as attached:
+    mixed = joined.passes_descriptors(sandbox)
+    with _Attached(streams or Streams(), timeout, mixed) as attached:
         try:
-            attached.start(command)
+            attached.start(lambda ends: joined.start(sandbox, command, ends))
         except SandboxError as error:
             if error.kind is Kind.COMMAND_NOT_FOUND:
                 return Ending(NOT_FOUND, problem=error.message, plain=True)
@@ -102,11 +103,23 @@ def attach(
         return attached.follow()
 
 
+def attach_started(start: Start, streams: Streams | None = None) -> Ending:
+    """The same for a command that something else than a sandbox starts.
+
+    It has a terminal, and nothing else, if stdin and stdout both are terminals; else three pipes.
+    Raises what ``start`` does, and `Joined.ending`.
+    """
+    with _Attached(streams or Streams(), None, mixed=False) as attached:
+        attached.start(start)
+        return attached.follow()
+
+
 class _Attached:
     """One command, its streams, and all that is open meanwhile."""
 
-    def __init__(self, sandbox: Sandbox, streams: Streams, timeout: float | None):
-        self._sandbox, self._streams, self._timeout = sandbox, streams, timeout
+    def __init__(self, streams: Streams, timeout: float | None, mixed: bool):
+        """``mixed``: some streams may be pipes where others are a terminal."""
+        self._streams, self._timeout, self._mixed = streams, timeout, mixed
         self._deadline: float | None = None
         self._stack = ExitStack()
         self._watch = Watch()
@@ -137,10 +150,13 @@ class _Attached:
 
     # Starting
 
-    def start(self, command: Command) -> None:
+    def start(self, start: Start) -> None:
         """Make the pipes, start the command, and join the two."""
         stdin, stdout, stderr = self._streams.stdin, self._streams.stdout, self._streams.stderr
+        typed = os.isatty(stdin) and os.isatty(stdout)
         shown = next((fd for fd in (stdout, stderr) if os.isatty(fd)), None)
+        if not self._mixed and not typed:
+            shown = None
         if shown is not None:
             self._terminal = self._stack.enter_context(CallerTerminal(shown))
         far: dict[str, int] = {}
@@ -154,17 +170,17 @@ class _Attached:
                 given.callback(os.close, far[name])
                 unless_started.callback(os.close, near[name])
 
-            if not (os.isatty(stdin) and os.isatty(stdout)):
+            if not typed:
                 pipe("stdin", reading=False)
-            if not os.isatty(stdout):
+            if shown is None or not os.isatty(stdout):
                 pipe("stdout", reading=True)
-            if not os.isatty(stderr):
+            if shown is None or (self._mixed and not os.isatty(stderr)):
                 if "stdout" in far and os.path.samestat(os.fstat(stdout), os.fstat(stderr)):
                     far["stderr"] = far["stdout"]  # one pipe keeps the order of the two
                 else:
                     pipe("stderr", reading=True)
             shape = None if self._terminal is None else self._terminal.shape()
-            self._job = joined.start(self._sandbox, command, FarEnds(**far, terminal=shape))
+            self._job = start(FarEnds(**far, terminal=shape))
             unless_started.pop_all()
         self._join(near)
 
@@ -200,19 +216,24 @@ class _Attached:
     def _feed(self, near: int) -> None:
         """Pass the caller's stdin on, taking no more of it than must be."""
         stdin = self._streams.stdin
-        mode = os.fstat(stdin).st_mode
+        try:
+            mode = os.fstat(stdin).st_mode
+        except OSError:  # the caller has none
+            os.close(near)
+            return
         feed: FromFile | FromPipe | Passing
         if stat.S_ISREG(mode):
             feed = FromFile(self._watch, stdin, near)
         elif stat.S_ISFIFO(mode):
             feed = FromPipe(self._watch, End.shared(stdin, os.O_RDONLY), near)
         else:
-            source = End.shared(stdin, os.O_RDONLY)
+            # Beside us in a pipeline there may be a pager: single keys are for that one.
+            typist = CallerTerminal(stdin) if os.isatty(stdin) else None
+            may_read = None if typist is None else lambda: typist.free
+            source = End.shared(stdin, os.O_RDONLY, may_read)
             feed = Passing(self._watch, source, End(near, ours=True))
-            if os.isatty(stdin):
-                # Beside us in a pipeline there may be a pager: single keys are for that one.
-                typist = CallerTerminal(stdin)
-                feed.may_read = lambda: typist.free
+            if may_read is not None:
+                feed.may_read = may_read
                 self._lines = feed
         self._stack.callback(feed.close)
 
@@ -252,9 +273,10 @@ class _Attached:
             self._watch.turn(self._patience())
             self._look_at_the_clock()
             self._look_at_the_terminal()
+        self._drain()
+        self._flush()
         if isinstance(self._done, BaseException):
             raise self._done
-        self._drain()
         problem = next((text for text in map(self._lost, self._outs) if text), None)
         plain = self._outs.keys() <= {"terminal"} and not self._is_told
         if self._timed_out:
@@ -339,18 +361,28 @@ class _Attached:
             )
             if not behind and (screen is None or screen.ended or silent or screen.moved > most):
                 return
-            # Who was told to end does not wait for a reader that is not reading.
-            hurried = self._timed_out or self._told_to_end is not None or self._interrupts
-            if hurried and silent:
+            if self._hurried and silent:
                 return
             before = sum(out.moved for out in self._outs.values())
             slow = screen is not None and screen.held_up  # it is the reader who keeps us waiting
-            waits = (behind or slow) and not hurried
+            waits = (behind or slow) and not self._hurried
             self._watch.turn(None if waits else LINGER_SECONDS)
             now = time.monotonic()
             if waits or sum(out.moved for out in self._outs.values()) != before:
                 progress = now
             silent = now - progress > LINGER_SECONDS
+
+    def _flush(self) -> None:
+        """Wait until what was passed on is out, where it goes by a way of its own."""
+        for out in self._outs.values():
+            out.close()
+        while not self._hurried and any(out.lags for out in self._outs.values()):
+            self._watch.turn(LINGER_SECONDS)
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether we were told to end, and do not wait for a reader that is not reading."""
+        return self._timed_out or self._told_to_end is not None or self._interrupts > 0
 
     # Signals
 
@@ -379,8 +411,7 @@ class _Attached:
 
     def _resize(self) -> None:
         if self._terminal is not None and self._screen is not None:
-            with suppress(OSError, termios.error):
-                termios.tcsetwinsize(self._screen, self._terminal.size())
+            self._job.resize(*self._terminal.size())
 
     def _typed(self, data: bytes) -> bytes:
         """What was typed, but for a key that stops the command: that one stops podbot with it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.engine import labels, refusals
@@ -20,7 +19,7 @@ from podbot.engine.finding.connecting import ConnectOptions, connect
 from podbot.engine.labels import OwnerState
 from podbot.engine.owned import owned, owner_state
 from podbot.errors import ContainerError, Kind, PodbotError
-from podbot.frozen import dataclass, field, replace
+from podbot.frozen import dataclass, field, frozen_dict, replace
 
 if TYPE_CHECKING:
     from podbot.engine.engine import Engine
@@ -75,7 +74,7 @@ class ExecRequest:
     container: str
     command: tuple[str, ...]
     detach: bool = False
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     workdir: str | None = None
     user: str | None = None
 
@@ -208,12 +207,19 @@ def _usual_workdir(container: ContainerInfo) -> str | None:
 def _attached(
     engine: Engine, container: ContainerInfo, spec: ExecSpec, streams: Streams | None
 ) -> int:
-    from podbot.engine import joining
+    from podbot.launch import in_container
+    from podbot.launch.attach import attach_started
 
-    given = joining.Streams()
-    if streams is not None:
-        given = joining.Streams(streams.stdin, streams.stdout, streams.stderr)
-    return joining.attached(engine, container.id, spec, given)
+    ending = attach_started(
+        lambda ends: in_container.start(engine, container.id, spec, ends), streams
+    )
+    if ending.problem is not None:
+        raise ContainerError(
+            ending.problem,
+            kind=Kind.IO,
+            remedy=f"the command ended with exit status {ending.exit_status}; look for room",
+        )
+    return ending.exit_status
 
 
 def _check_running(engine: Engine, container: ContainerInfo) -> None:

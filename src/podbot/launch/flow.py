@@ -15,9 +15,10 @@ import socket
 import stat
 import struct
 import termios
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 from podbot.launch.watch import Watch
 
@@ -27,6 +28,8 @@ ROUNDS = 16
 EXACT = 64 << 10
 """How much is taken from a pipe only once the command has read it. Whoever reads more than this
 wants all of it, and then larger pieces are worth a small read-ahead."""
+LOOK_SECONDS = 0.25
+"""How often to look whether a terminal is ours to read, while it is not."""
 
 _IN = select.POLLIN
 _OUT = select.POLLOUT
@@ -64,19 +67,46 @@ class End:
         mode = os.fstat(fd).st_mode
         self.is_pipe = stat.S_ISFIFO(mode)
         self._socket = None
+        self._ferry: threading.Thread | None = None
         self.fd = fd if ours else os.dup(fd)
         if stat.S_ISSOCK(mode):
             self._socket = socket.socket(fileno=os.dup(fd))
 
     @classmethod
-    def shared(cls, fd: int, flags: int) -> End:
-        """An end of our own for a caller's descriptor; ``flags``: O_RDONLY or O_WRONLY."""
+    def shared(cls, fd: int, flags: int, may_read: Callable[[], bool] | None = None) -> End:
+        """An end of our own for a caller's descriptor; ``flags``: O_RDONLY or O_WRONLY.
+
+        ``may_read`` is asked where no moment but the right one will do.
+        """
         mode = os.fstat(fd).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
-            # Opened anew it has flags of its own. Not always allowed: then we are only careful.
-            with suppress(OSError):
+            # Opened anew it has flags of its own. Not always allowed: pipes can be asked not to
+            # wait at each call, but terminals can not.
+            try:
                 return cls(_open_anew(fd, flags), ours=True)
+            except OSError:
+                if stat.S_ISCHR(mode):
+                    return cls._ferried(fd, flags, may_read)
         return cls(fd, ours=False)
+
+    @classmethod
+    def _ferried(cls, fd: int, flags: int, may_read: Callable[[], bool] | None) -> End:
+        """The end of a pipe whose bytes a thread brings or takes: it is the one that waits."""
+        read, write = os.pipe2(os.O_CLOEXEC)
+        near, far = (read, write) if flags == os.O_RDONLY else (write, read)
+        fcntl.fcntl(near, fcntl.F_SETPIPE_SZ, 1)
+        os.set_blocking(near, False)
+        copy = os.dup(fd)
+        work = partial(_bring, copy, far, may_read) if near == read else partial(_take, far, copy)
+        end = cls(near, ours=True)
+        end._ferry = threading.Thread(target=work, name="podbot-ferry", daemon=True)
+        end._ferry.start()
+        return end
+
+    @property
+    def lags(self) -> bool:
+        """Whether what was written is not yet where it belongs, though it was closed."""
+        return self._ferry is not None and self._ferry.is_alive()
 
     def read(self, size: int) -> bytes:
         """What is there; raises `BlockingIOError` if nothing is, empty at the end."""
@@ -110,6 +140,42 @@ def _open_anew(fd: int, flags: int) -> int:
         return os.open("/dev/tty", flags)
 
 
+def _bring(source: int, far: int, may_read: Callable[[], bool] | None) -> None:
+    """What can be read there, until it ends or nobody wants it any more."""
+    poll = select.poll()
+    poll.register(source, _IN)
+    poll.register(far, 0)
+    away = select.poll()
+    away.register(far, 0)
+    with suppress(OSError):
+        while (ready := dict(poll.poll())).keys() == {source}:
+            if may_read is not None and not may_read():
+                if away.poll(LOOK_SECONDS * 1000):
+                    break
+                continue
+            data = os.read(source, CHUNK) if ready[source] & _IN else b""
+            if not data:
+                break
+            _write_all(far, data)
+    for fd in (source, far):
+        os.close(fd)
+
+
+def _take(far: int, target: int) -> None:
+    """Write there what comes, until that ends or cannot be written any more."""
+    with suppress(OSError):
+        while data := os.read(far, CHUNK):
+            _write_all(target, data)
+    for fd in (far, target):
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
 class Passing:
     """From one end to the other, whatever they are: with one chunk in hand at most, or between
     pipes inside the kernel."""
@@ -137,6 +203,11 @@ class Passing:
     def held_up(self) -> bool:
         """Whether the target has yet to take what was read."""
         return not self.ended and len(self._held) > 0
+
+    @property
+    def lags(self) -> bool:
+        """Whether it has ended, but not all is where it belongs."""
+        return self.ended and self._target.lags
 
     def resume(self) -> None:
         """Wait for the source to have something, and for the target to go away."""

@@ -1,8 +1,8 @@
 """Podbot's tools for any MCP client: Claude Code, Codex, an editor.
 
-    from podbot.mcp import ServeRequest, claim, serve
+    from podbot.mcp import LaunchRequest, ServeRequest, claim, serve
 
-    served = serve(ServeRequest(backend="overlay", target="~/project"), claim())
+    served = serve(ServeRequest(LaunchRequest(targets=("project",))), claim())
 
 `podbot mcp` does this. `ToolServer` serves any other prompt. The SDK it is built on comes with
 ``podbot[mcp]`` and is loaded when one of these names is first used. Names here are the public API;
@@ -18,13 +18,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from podbot.mcp.annotations import Hints, hints_of_suite
     from podbot.mcp.line import Line, claim
-    from podbot.mcp.request import Backend, ServeRequest
+    from podbot.mcp.request import ServeRequest
     from podbot.mcp.server import Serving, ToolServer
     from podbot.mcp.serving import Served, Started, serve
+    from podbot.runs.request import LaunchRequest
 
 __all__ = [
-    "Backend",
     "Hints",
+    "LaunchRequest",
     "Line",
     "ServeRequest",
     "Served",
@@ -39,9 +40,10 @@ __all__ = [
 _HOMES = {
     "podbot.mcp.annotations": "Hints hints_of_suite",
     "podbot.mcp.line": "Line claim",
-    "podbot.mcp.request": "Backend ServeRequest",
+    "podbot.mcp.request": "ServeRequest",
     "podbot.mcp.server": "Serving ToolServer",
     "podbot.mcp.serving": "Served Started serve",
+    "podbot.runs.request": "LaunchRequest",
 }
 
 # Hidden from type checkers, or every misspelt name would be an object to them.

@@ -50,11 +50,15 @@ privileges. Besides the workspace only `/tmp` can be written to, and it is throw
 
 @dataclass(frozen=True, slots=True)
 class FolderConfig(WorkspaceConfig):
-    """The folder, what is seen of the machine, and for a container its image."""
+    """The folder, what is seen of the machine, and for a container its image.
+
+    ``title`` is what the work is called where its changes are listed.
+    """
 
     target: HostPath = "."
     policy: Policy = field(default_factory=Policy)
     image: str | None = None
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,9 @@ class ContainerFolderSection(WorkspaceSection):
         def opened(layer: Layer | None) -> Sandbox:
             from podbot.sandbox.container.sandbox import ContainerSandbox
 
-            options: ContainerOptions = {"policy": config.policy, "layer": layer}
+            options: ContainerOptions = {
+                "policy": config.policy, "layer": layer, "title": config.title,
+            }  # fmt: skip
             if config.image is not None:
                 options["image"] = config.image
             return ContainerSandbox(target if layer is None else None, **options)

@@ -84,7 +84,7 @@ def _refusal(line: bytes, error: ValidationError) -> ErrorData:
     found = error.errors(include_input=False)
     broken = [each["msg"] for each in found if each["type"] == "json_invalid"]
     if not broken:
-        return ErrorData(code=INVALID_REQUEST, message="a line that is no JSON-RPC message")
+        return ErrorData(code=INVALID_REQUEST, message="a line that is not JSON-RPC message")
     if "recursion limit" in broken[0]:
         text = "the message is nested too deep"
     elif request_id(line) is None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mcp.server.lowlevel import Server
@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, ListToolsResult, Tool, ToolAnnotations
 
 from podbot import __version__
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, frozen_dict
 from podbot.mcp.annotations import Hints
 from podbot.mcp.messages import Written
 from podbot.mcp.results import answer, refused
@@ -59,7 +59,7 @@ class Serving:
     time). ``data``: results are sent as data too, for programs; see `podbot.mcp.results`.
     """
 
-    hints: Mapping[str, Hints] = field(default_factory=lambda: MappingProxyType({}))
+    hints: Mapping[str, Hints] = field(default_factory=frozen_dict)
     call_seconds: float | None = None
     data: bool = False
     progress_seconds: float = PROGRESS_SECONDS

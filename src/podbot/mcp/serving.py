@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NoReturn
 from podbot.errors import PodbotError
 from podbot.frozen import dataclass
 from podbot.mcp.annotations import hints_of_suite
-from podbot.mcp.keeping import Keeping
 from podbot.mcp.sdk import explained
 from podbot.mcp.workspace import workspace
+from podbot.runs.run import Run
 from podbot.runtime.events import ToolInvoked
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def serve(
     Raises `PodbotError` if the workspace cannot be opened; nothing is left behind then.
     """
     with _signals_end_it():
-        kept = Keeping(request)
+        kept = Run(request.launch)
         place = workspace(request)
         error: str | None = None
         try:
             sandbox = place.section.open()
-            kept.follow(sandbox)
+            kept.begin(sandbox)
             # Should the sandbox be lost, the next call opens another one.
-            place.session.bus.subscribe(ToolInvoked, lambda _: kept.follow(place.section.sandbox))
+            place.session.bus.subscribe(ToolInvoked, lambda _: _follow(kept, place.section.sandbox))
             if on_start is not None:
                 on_start(_started(sandbox))
             with _server(request, place.prompt) as server:
@@ -81,10 +81,16 @@ def serve(
             raise
         finally:
             _no_more_signals()
-            kept.ending(error)
+            kept.end(0 if error is None else 1, error=error)
             problem = _closed(place.prompt)
-            changes = kept.ended()
+            layer, _ = kept.settle()  # what a full disk has no room for is listed all the same
+    changes = None if layer is None else layer.id
     return Served(0 if number is None else 128 + number, changes, problem)
+
+
+def _follow(kept: Run, sandbox: Sandbox | None) -> None:
+    if sandbox is not None:
+        kept.begin(sandbox)
 
 
 def _server(request: ServeRequest, prompt: Prompt) -> ToolServer:

@@ -15,12 +15,14 @@ from podbot.frozen import dataclass
 from podbot.prompt.prompt import Prompt
 from podbot.runtime.events import InProcessEventBus, ToolInvoked
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.layers.mounts import is_below
 from podbot.tools.mounts import HostMount
 
 if TYPE_CHECKING:
     from podbot.mcp.request import ServeRequest
+    from podbot.runs.request import LaunchRequest
     from podbot.tools.section import WorkspaceSection
 
 T = TypeVar("T")
@@ -51,25 +53,28 @@ def workspace(request: ServeRequest) -> Workspace:
 
 def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
     """Each backend's section; its module is loaded when it is asked for."""
-    policy = request.policy()
-    target = "." if request.target is None else request.target
-    if request.backend == "overlay":
+    launch = request.launch
+    policy = launch.policy()
+    target = launch.targets[0] if launch.targets else "."
+    if request.backend == backends.OVERLAY:
         from podbot.tools.overlay import OverlaySandboxConfig, OverlaySandboxSection
 
-        overlay = OverlaySandboxConfig(target=target, policy=policy)
+        overlay = OverlaySandboxConfig(target=target, policy=policy, title=launch.title)
         return OverlaySandboxSection(session=session, config=overlay)
-    if request.backend == "podman":
+    if request.backend == backends.CONTAINER:
         from podbot.mcp.folders import ContainerFolderSection, FolderConfig
 
-        container = FolderConfig(target=target, policy=policy, image=request.image)
+        container = FolderConfig(
+            target=target, policy=policy, image=launch.image, title=launch.title
+        )
         return ContainerFolderSection(session=session, config=container)
-    if request.backend == "memory":
+    if request.backend == backends.MEMORY:
         from podbot.tools.vfs import VfsToolsConfig, VfsToolsSection
 
-        mounts, roots = _copied(request)
+        mounts, roots = _copied(launch)
         memory = VfsToolsConfig(mounts=mounts, allowed_host_roots=roots)
         return VfsToolsSection(session=session, config=memory)
-    if request.target is not None:
+    if launch.targets:
         from podbot.mcp.folders import FolderConfig, LocalFolderSection
 
         return LocalFolderSection(
@@ -77,18 +82,18 @@ def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
         )
     from podbot.tools.unsafe_local import UnsafeLocalSandboxConfig, UnsafeLocalSandboxSection
 
-    passed = {name: os.environ[name] for name in request.pass_environment if name in os.environ}
-    local = UnsafeLocalSandboxConfig(base_environment={**passed, **request.environment})
+    passed = {name: os.environ[name] for name in launch.pass_environment if name in os.environ}
+    local = UnsafeLocalSandboxConfig(base_environment={**passed, **launch.environment})
     return UnsafeLocalSandboxSection(session=session, config=local)
 
 
-def _copied(request: ServeRequest) -> tuple[tuple[HostMount, ...], tuple[str, ...]]:
+def _copied(launch: LaunchRequest) -> tuple[tuple[HostMount, ...], tuple[str, ...]]:
     """The target as a mount, for a copy in memory: without what is hidden."""
-    if request.target is None:
+    if not launch.targets:
         return (), ()
-    target = str(existing_folder(request.target))
+    target = str(existing_folder(launch.targets[0]))
     hidden = []
-    for path in request.policy().hidden_paths(Path.home()):
+    for path in launch.policy().hidden_paths(Path.home()):
         if target == path or is_below(target, path):
             raise LaunchError(
                 f"target {target} is hidden from tools, as {path} is",

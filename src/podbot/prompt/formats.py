@@ -21,7 +21,7 @@ def tools_for(tools: Iterable[AnyTool], form: ToolFormat) -> list[dict[str, Json
     """The tools in one format: OpenAI's chat or responses, Anthropic's messages, or MCP's."""
     if form not in _FORMATS:
         raise PromptError(
-            f"{quoted(str(form))} is no format for tools",
+            f"{quoted(str(form))} is not a format for tools",
             remedy=f"ask for one of: {', '.join(_FORMATS)}",
         )
     return [_FORMATS[form](tool) for tool in tools]

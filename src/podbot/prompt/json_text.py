@@ -58,7 +58,7 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _constant(name: str) -> NoReturn:
-    raise JsonTextError(f"{name} is no JSON number")
+    raise JsonTextError(f"{name} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

@@ -249,7 +249,7 @@ def _parameter(tool: AnyTool, name: str, text: str) -> TextOverride:
     expect(text, str, f"the override of {tool.name}.{name}", PromptError)
     if present is None or len(text) > PARAMETER_LENGTH:
         raise PromptError(
-            f"the parameter {quoted(name)} of the tool {tool.name} cannot be overridden so",
+            f"the parameter {quoted(name)} of the tool {tool.name} cannot have this override",
             kind=Kind.BAD_OVERRIDE,
             remedy=f"it has: {', '.join(tool.parameters)}; "
             f"a description has at most {PARAMETER_LENGTH} characters",

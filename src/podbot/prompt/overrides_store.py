@@ -136,7 +136,7 @@ def _read(folder: int, name: str, path: Path) -> bytes:
     with open(os.open(name, _READ_FLAGS, dir_fd=folder), "rb") as file:
         facts = os.fstat(file.fileno())
         if not stat.S_ISREG(facts.st_mode):
-            raise _refused(path, "it is no regular file")
+            raise _refused(path, "it is not a regular file")
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise _refused(path, f"it has more than {MAX_BYTES} bytes")

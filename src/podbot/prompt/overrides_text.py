@@ -100,13 +100,13 @@ def _override(data: Json, place: str, length: int) -> TextOverride:
     found = _record(data, place, {"hash", "text"}, set())
     digest = _text(found["hash"], f"{place}.hash", 64)
     if _HASH.fullmatch(digest) is None:
-        raise ValueError(f"{place}.hash is no SHA-256 in hexadecimal")
+        raise ValueError(f"{place}.hash is not a SHA-256 in hexadecimal")
     return TextOverride(digest, _text(found["text"], f"{place}.text", length))
 
 
 def _each(data: Json, place: str, decode: Callable[[Json, str], T]) -> Mapping[str, T]:
     if not isinstance(data, dict) or len(data) > MAX_ENTRIES:
-        raise ValueError(f"{place} is no object of at most {MAX_ENTRIES} entries")
+        raise ValueError(f"{place} is not an object of at most {MAX_ENTRIES} entries")
     return {name: decode(said, f"{place}[{quoted(name)}]") for name, said in data.items()}
 
 
@@ -122,7 +122,7 @@ def _record(data: Json, place: str, needed: set[str], more: set[str]) -> dict[st
 
 def _text(value: Json, place: str, length: int) -> str:
     if not isinstance(value, str) or len(value) > length:
-        raise ValueError(f"{place} is no text of at most {length} characters")
+        raise ValueError(f"{place} is not text of at most {length} characters")
     try:
         value.encode()
     except UnicodeEncodeError:

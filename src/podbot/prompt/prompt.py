@@ -217,13 +217,13 @@ def _check_name(ns: object, key: object) -> None:
     parts = ns.split("/") if isinstance(ns, str) else []
     if not 1 <= len(parts) <= NS_PARTS or not all(map(KEY.fullmatch, parts)):
         raise PromptError(
-            f"{quoted(str(ns))} is no namespace for a prompt",
+            f"{quoted(str(ns))} cannot be the namespace of a prompt",
             remedy=f"use 1 to {NS_PARTS} parts joined by /, each 1 to 64 of a-z, 0-9, '.', _ and "
             "-, beginning with a letter or a digit",
         )
     if not isinstance(key, str) or KEY.fullmatch(key) is None:
         raise PromptError(
-            f"{quoted(str(key))} is no key for a prompt",
+            f"{quoted(str(key))} cannot be the key of a prompt",
             remedy="use 1 to 64 of a-z, 0-9, '.', _ and -, beginning with a letter or a digit",
         )
 

@@ -11,7 +11,7 @@ import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from string import Template
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, PromptError
 from podbot.prompt.json_text import quoted
@@ -36,7 +36,7 @@ class Section:
     `clone`, `refresh`, `close`.
     """
 
-    exclusive: ClassVar[str | None] = None
+    exclusive: str | None = None
     """What a prompt may have only once, such as `CONTAINER_SHELL`."""
 
     def __init__(
@@ -181,7 +181,7 @@ def close_all(sections: Sequence[Section]) -> None:
 def _check(key: object, title: object) -> None:
     if not isinstance(key, str) or KEY.fullmatch(key) is None:
         raise PromptError(
-            f"{quoted(str(key))} is no key for a section",
+            f"{quoted(str(key))} cannot be the key of a section",
             remedy="use 1 to 64 of a-z, 0-9, '.', _ and -, beginning with a letter or a digit",
         )
     if not isinstance(title, str) or not title.strip() or not title.isprintable():

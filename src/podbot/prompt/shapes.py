@@ -119,7 +119,7 @@ def record_of(cls: object) -> Record:
     if cls is None or cls is type(None):
         return Record(type(None), ())
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
-        raise _refused(str(getattr(cls, "__name__", cls)), "the parameters are no dataclass")
+        raise _refused(str(getattr(cls, "__name__", cls)), "the parameters are not a dataclass")
     return _record(cls, (cls.__name__,))
 
 
@@ -184,7 +184,7 @@ def _fields(cls: type, hints: dict[str, object], place: tuple[str, ...]) -> Iter
 def _description(metadata: Mapping[str, object], place: tuple[str, ...]) -> str:
     text = metadata.get("description", "")
     if not isinstance(text, str):
-        raise _refused(".".join(place), "its description is no text")
+        raise _refused(".".join(place), "its description is not text")
     return text
 
 
@@ -196,7 +196,7 @@ def _bounds(metadata: Mapping[str, object], shape: Shape, place: tuple[str, ...]
     if any(
         isinstance(value, bool) or not isinstance(value, int | float) for value in given.values()
     ):
-        raise _refused(".".join(place), "a bound in its metadata is no number")
+        raise _refused(".".join(place), "a bound in its metadata is not a number")
     sized = {"minimum": {"number"}, "maximum": {"number"}}
     for name in given:
         if not json_kinds(shape) & sized.get(name, {"string", "array", "object"}):

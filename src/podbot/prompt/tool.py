@@ -137,7 +137,7 @@ def checked_description(text: object, whose: str) -> str:
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
         raise PromptError(
-            f"{quoted(str(name))} is no name for a tool",
+            f"{quoted(str(name))} cannot be the name of a tool",
             remedy="use 1 to 64 of a-z, 0-9, _ and -",
         )
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ MAX_RECORD = 4 << 20
 MAX_COMMAND = 64 << 10
 """Characters of a command that are kept."""
 MAX_NAME = 64
+MAX_EARLIER = 100
+"""How many earlier runs in the same layer are remembered."""
 SHORTEST = 6
 """Characters of an id's last part that are shown, if they tell it from all others."""
 MAX_CANDIDATES = 8
@@ -64,7 +67,9 @@ class Past:
 class Record:
     """The latest run in a layer, with the fields of `Past`; ``earlier`` are those before it.
 
-    ``owner`` is the process that runs it; ``guarantees`` and ``notes`` are its sandbox's.
+    ``owner`` is the process that runs it; ``guarantees`` and ``notes`` are its sandbox's. One that
+    a program opened by itself has no command: ``title`` is what it calls its work, ``program``
+    what it is called.
     """
 
     id: str
@@ -83,6 +88,8 @@ class Record:
     guarantees: tuple[Guarantee, ...] = ()
     notes: tuple[str, ...] = ()
     earlier: tuple[Past, ...] = ()
+    title: str | None = None
+    program: str = ""
 
     @property
     def past(self) -> Past:
@@ -122,15 +129,16 @@ class Entry:
     @property
     def status(self) -> Status:
         """``running``; ``ended``; ``broken off`` (podbot was killed, the changes are there);
-        ``kept`` (a layer of a library user, of whose run nothing is known); ``gone`` (no layer).
+        ``kept`` (a layer that a program left, of which no end is known); ``gone`` (no layer).
         """
         if self.layer is None:
             return "gone"
         if self.layer.live:
             return "running"
-        if self.record is None:
+        record = self.record
+        if record is None or not (record.command or record.error or record.exit_status is not None):
             return "kept"
-        return "broken off" if self.record.ended is None else "ended"
+        return "broken off" if record.ended is None else "ended"
 
     @property
     def lost(self) -> bool:
@@ -159,6 +167,32 @@ class Entry:
     def name(self) -> str | None:
         """What its user called it."""
         return None if self.record is None else self.record.name
+
+    @property
+    def title(self) -> str | None:
+        """What it was for, in the words of who opened it."""
+        source = self.record or self.layer
+        return None if source is None else source.title
+
+    @property
+    def program(self) -> str:
+        """What the program is called that opened it; empty if that is not known."""
+        source = self.record or self.layer
+        return "" if source is None else source.program
+
+    @property
+    def made_by(self) -> str:
+        """What made it, in a few words: its title, its command, or the program that opened it.
+
+        Nothing in it is made harmless for a terminal.
+        """
+        if self.title is not None:
+            return self.title
+        if self.record is not None and self.record.command:
+            import shlex
+
+            return shlex.join(self.record.command)
+        return f"opened by {self.program}" if self.program else ""
 
 
 # Writing and reading
@@ -216,6 +250,11 @@ def remove(id: str) -> None:
             ) from None
 
 
+def new_id() -> str:
+    """An id like those of layers, for a run that has none."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(4).hex()}"
+
+
 def is_id(word: str) -> bool:
     """Whether a word has the shape of an id: date, time and eight hexadecimal digits."""
     date, time, last = (*word.split("-"), "", "", "")[:3]
@@ -253,6 +292,8 @@ def _encoded(record: Record) -> bytes:
         "guarantees": [[each.name, each.enforced, each.by] for each in record.guarantees],
         "notes": record.notes,
         "earlier": [_encoded_past(past) for past in record.earlier],
+        "title": record.title,
+        "program": record.program,
         **_encoded_past(record.past),
     }
     # ASCII: a name that is not UTF-8 is half a character here, which only an escape can carry.
@@ -308,6 +349,8 @@ def _decoded(id: str, data: bytes) -> Record | None:
             ),
             _texts(found["notes"]),
             tuple(_decoded_past(each) for each in found["earlier"]),
+            _text_or_none(found.get("title")),
+            _text(found.get("program", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

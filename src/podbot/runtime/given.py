@@ -38,7 +38,7 @@ def expect_methods(
     lacking = [name for name in names if not callable(getattr(value, name, None))]
     if lacking or isinstance(value, type):
         raise error(
-            f"{what} is {described(value)}, which has not the methods that are needed: "
+            f"{what} is {described(value)}, which lacks the methods that are needed: "
             f"{', '.join(names)}",
             remedy="pass an object that has them",
         )
@@ -51,7 +51,7 @@ def expect_each(
     name = _with_article(wanted.__name__)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise error(
-            f"{what} wants a list, each item {name}, and is {described(values)}",
+            f"{what} must be a list, each item {name}, but is {described(values)}",
             remedy=f"put {name} into a list, or several",
         )
     found = tuple(values)

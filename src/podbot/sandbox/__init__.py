@@ -124,8 +124,8 @@ if not TYPE_CHECKING:
 
 
 def open(backend: str = "overlay", **options: object) -> Sandbox:
-    """Open a sandbox by its backend's name: ``memory``, ``local``, ``overlay``, ``container`` or
-    a plugin's.
+    """Open a sandbox by its backend's name: ``overlay``, ``container`` (or ``podman``),
+    ``memory``, ``local``, or a plugin's.
 
     ``options`` are the backend's own, besides ``policy`` and ``limits``, which all take; see
     `LocalSandbox`, `OverlaySandbox` and `ContainerSandbox`. Raises `LaunchError`, or kinds

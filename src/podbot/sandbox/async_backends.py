@@ -52,7 +52,10 @@ class AsyncOverlaySandbox(AsyncSandbox):
         limits: Limits | None = None,
         discard: bool = False,
         layer: Layer | None = None,
+        title: str | None = None,
     ):
         super().__init__(
-            OverlayLauncher(target, policy=policy, limits=limits, discard=discard, layer=layer)
+            OverlayLauncher(
+                target, policy=policy, limits=limits, discard=discard, layer=layer, title=title
+            )
         )

@@ -1,6 +1,11 @@
-"""A command on descriptors the host chose, for whoever joins it to streams of their own.
+"""A command in progress on descriptors that were chosen for it: the seam between those who join
+commands to streams of their own (`podbot.launch.attach`) and those who have commands.
 
-Nothing it reads or writes passes through the guest. The descriptors handed in must be made for it
+Whoever has one starts it on `FarEnds` and gives back something `Joined`. Here that is a sandbox,
+where nothing the command reads or writes passes through the guest: it gets the descriptors. Where
+they cannot be passed, threads stand at the far ends and carry the bytes (`podbot.sandbox.carried`).
+
+The descriptors handed in must be made for it
 alone: inside, a descriptor can be opened again with other rights (``/proc/self/fd``), so a pipe
 of someone else's could be read and written there at both ends. If it gets a terminal, the near
 end of that comes from the guest and is checked to be one.
@@ -12,6 +17,9 @@ import array
 import os
 import socket
 import stat
+import termios
+from contextlib import suppress
+from typing import Protocol
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass
@@ -38,8 +46,34 @@ class FarEnds:
         return {name: fd for name, fd in streams.items() if fd is not None}
 
 
-class Joined:
-    """A command that runs. ``terminal`` is the near end of its terminal, the caller's to close."""
+class Joined(Protocol):
+    """A command in progress.
+
+    ``terminal`` is the near end of its terminal, the caller's to close: that of a terminal of this
+    machine, or a socket on which it speaks and is spoken to. What goes wrong is raised by `ending`.
+    """
+
+    terminal: int | None
+
+    def ending(self) -> Ended:
+        """How it ended; waits until it did, and what it wrote is in its far ends."""
+        ...
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its process group; it may have ended."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it with everything it started, wherever that went."""
+        ...
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Tell its terminal how large it is; it may have ended."""
+        ...
+
+
+class Passed:
+    """A command that has the descriptors themselves; see `Joined`."""
 
     def __init__(self, sandbox: Sandbox, number: int, terminal: int | None):
         self._sandbox = sandbox
@@ -66,27 +100,36 @@ class Joined:
             if error.kind is not Kind.NO_SUCH_PROCESS:
                 raise
 
+    def resize(self, rows: int, columns: int) -> None:
+        """Tell its terminal how large it is."""
+        if self.terminal is not None:
+            with suppress(OSError, termios.error):
+                termios.tcsetwinsize(self.terminal, (rows, columns))
+
 
 def start(sandbox: Sandbox, command: Command, ends: FarEnds) -> Joined:
     """Start a command on these descriptors, which stay the caller's to close.
 
-    Raises the kinds of `Sandbox.exec`, and ``unsupported`` for a backend out of reach of
-    descriptors.
+    Without `passes_descriptors` a command with a terminal has nothing else. Raises the kinds of
+    `Sandbox.exec`.
     """
     if not sandbox._passes_descriptors:
-        raise SandboxError(
-            f"the {sandbox.backend} backend cannot take over descriptors",
-            kind=Kind.UNSUPPORTED,
-            remedy="use Sandbox.spawn",
-        )
+        from podbot.sandbox import carried
+
+        return carried.start(sandbox, command, ends)
     given = ends.given()
     if ends.terminal is None:
-        return Joined(sandbox, _spawn(sandbox, command, None, given), None)
+        return Passed(sandbox, _spawn(sandbox, command, None, given), None)
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
             number = _spawn(sandbox, command, ends.terminal, {**given, "terminal": theirs.fileno()})
-        return Joined(sandbox, number, _terminal(ours))
+        return Passed(sandbox, number, _terminal(ours))
+
+
+def passes_descriptors(sandbox: Sandbox) -> bool:
+    """Whether commands there get the descriptors themselves."""
+    return sandbox._passes_descriptors
 
 
 def _spawn(

@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass, field
 from podbot.sandbox.channel import Channel
 from podbot.sandbox.limits import Limits
@@ -22,11 +21,10 @@ from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
 
 if TYPE_CHECKING:
+    from podbot.errors import SandboxError
     from podbot.sandbox.async_sandbox import AsyncSandbox
     from podbot.sandbox.layers import Layer
     from podbot.sandbox.sandbox import Sandbox
-
-ENTRY_POINTS = "podbot.sandbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,46 +100,3 @@ class Launcher(ABC):
         from podbot.sandbox.async_sandbox import AsyncSandbox
 
         return AsyncSandbox(self)
-
-
-def find(name: str) -> type[Launcher]:
-    """The launcher registered under a backend's name.
-
-    Raises kind ``unknown_backend``: nobody registered it, or what was registered is no `Launcher`.
-    """
-    # Imported when asked for: each backend brings weight the others do not need.
-    if name == "memory":
-        from podbot.sandbox.memory import MemoryLauncher
-
-        return MemoryLauncher
-    if name == "local":
-        from podbot.sandbox.local import LocalLauncher
-
-        return LocalLauncher
-    if name == "overlay":
-        from podbot.sandbox.overlay.launcher import OverlayLauncher
-
-        return OverlayLauncher
-    if name == "container":
-        from podbot.sandbox.container.launcher import ContainerLauncher
-
-        return ContainerLauncher
-    from importlib.metadata import entry_points
-
-    for entry in entry_points(group=ENTRY_POINTS, name=name):
-        loaded: object = entry.load()
-        if not (isinstance(loaded, type) and issubclass(loaded, Launcher)):
-            raise SandboxError(
-                f"the sandbox backend {name!r} is no backend: {entry.value} is not a subclass of "
-                "podbot.sandbox.Launcher",
-                kind=Kind.UNKNOWN_BACKEND,
-                remedy="ask whoever made the package that registers it",
-            )
-        return loaded
-    others = ", ".join(sorted(entry.name for entry in entry_points(group=ENTRY_POINTS)))
-    raise SandboxError(
-        f"there is no sandbox backend {name!r}",
-        kind=Kind.UNKNOWN_BACKEND,
-        remedy="use memory, local, overlay or container (Podman and Docker)"
-        + (f", or one of: {others}" if others else ""),
-    )

@@ -11,14 +11,14 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import interpreter
+from podbot.sandbox import _local_guests, interpreter
+from podbot.sandbox._local_guests import LocalGuest
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.launcher import Launched, Launcher
@@ -59,14 +59,7 @@ class LocalLauncher(Launcher):
             workdir = existing_folder(self.target)
         ours, theirs = socket.socketpair()
         try:
-            guest = subprocess.Popen(
-                interpreter.command("podbot.sandbox.guest.main", str(theirs.fileno())),
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                env=interpreter.environment(),
-                start_new_session=True,
-            )
+            guest = _local_guests.start(theirs.fileno())
         except OSError as error:
             ours.close()
             if scratch is not None:
@@ -99,7 +92,7 @@ class LocalLauncher(Launcher):
 class _Running:
     """A live local guest, and how to end it."""
 
-    def __init__(self, guest: subprocess.Popen[bytes], token: str, scratch: str | None):
+    def __init__(self, guest: LocalGuest, token: str, scratch: str | None):
         self._guest = guest
         self._token = token
         self._scratch = scratch
@@ -110,12 +103,10 @@ class _Running:
         if self._ended:
             return
         self._ended = True
-        try:
-            clean = self._guest.wait(END_SECONDS) == 0
-        except subprocess.TimeoutExpired:
+        clean = self._guest.wait(END_SECONDS)
+        if clean is None:
             self._guest.kill()
-            self._guest.wait()
-            clean = False
+        self._guest.let_go()
         if not clean:
             kill_marked(self._token)
         if self._scratch is not None:

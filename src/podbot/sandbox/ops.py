@@ -157,17 +157,10 @@ def evaluate(code: str, timeout: float | None, limits: Limits) -> Op[Evaluated]:
     mark = os.urandom(8).hex()
     cmd = Command(("python3",), None, None)
     done = yield from _to_its_end("evaluate", cmd, {"mark": mark}, code, timeout, limits)
-    # The value comes behind the mark; what the background printed after it belongs to the output.
-    before, found, after = done.stdout_bytes.rpartition(f"\0{mark}:".encode())
-    size, colon, rest = after.partition(b":")
-    value = None
-    stdout = done.stdout_bytes
-    if found and colon and size.isdigit() and len(size) < _SIZE_DIGITS:
-        value = rest[: int(size)].decode("utf-8", "replace")
-        stdout = before + rest[int(size) :]
+    stdout, value = parted(done.stdout_bytes, mark)
     return Evaluated(
         value=value,
-        stdout=stdout.decode("utf-8", "replace"),
+        stdout=stdout,
         stderr=done.stderr,
         exit_code=done.exit_code,
         duration=done.duration,
@@ -175,7 +168,15 @@ def evaluate(code: str, timeout: float | None, limits: Limits) -> Op[Evaluated]:
     )
 
 
-_SIZE_DIGITS = 9
+def parted(data: bytes, mark: str) -> tuple[str, str | None]:
+    """What was printed, and the value that comes behind the mark."""
+    before, found, after = data.rpartition(f"\0{mark}:".encode())
+    size, colon, rest = after.partition(b":")
+    if not found or not colon or not size.isdigit() or len(size) > 8 or len(rest) < int(size):
+        return data.decode("utf-8", "replace"), None
+    value = rest[: int(size)].decode("utf-8", "replace")
+    # What something in the background printed after it belongs to the output.
+    return (before + rest[int(size) :]).decode("utf-8", "replace"), value
 
 
 def _to_its_end(
@@ -299,6 +300,11 @@ def output(
     return Chunk(
         reply.payload, fields.flag("ended"), fields.flag("timed_out"), fields.number("dropped")
     )
+
+
+def close_output(process: int, stream: Literal["stdout", "stderr"]) -> Op[None]:
+    """Read no more of a stream: who writes to it is told, as by a pipe that nobody reads."""
+    yield Call("output", {"process": process, "stream": stream, "size": 1, "close": True})
 
 
 def feed(process: int, data: bytes | str, close: bool) -> Op[None]:

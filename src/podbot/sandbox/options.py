@@ -11,21 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from podbot.errors import Kind, SandboxError
 from podbot.nearest import nearest
-from podbot.sandbox.launcher import Launcher, find
+from podbot.sandbox import backends
+from podbot.sandbox.launcher import Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
-
-_OURS = ("memory", "local", "overlay", "container")
 
 
 def launcher_of(backend: str, options: Mapping[str, object]) -> Launcher:
     """The launcher of a backend with these options; raises `SandboxError` if they do not fit."""
-    factory = find(backend)
+    factory, backend = backends.find(backend), backends.real_name(backend)
     for name, wanted in (("policy", Policy), ("limits", Limits)):
         value = options.get(name)
         if value is not None and not isinstance(value, wanted):
             raise _wrong(backend, name, value, f"a {wanted.__name__}")
-    if backend in _OURS:
+    if backend in backends.NAMES:
         _check_values(backend, options)
     if factory.options is not None:
         _refuse_unknown(backend, factory.options, options)
@@ -50,7 +49,7 @@ def _refuse_unknown(backend: str, known: Iterable[str], options: Mapping[str, ob
 
 def _check_values(backend: str, options: Mapping[str, object]) -> None:
     target, layer, files = (options.get(name) for name in ("target", "layer", "files"))
-    paths = _each(target) if backend == "overlay" else (target,)
+    paths = _each(target) if backend == backends.OVERLAY else (target,)
     if target is not None and not all(isinstance(path, str | os.PathLike) for path in paths):
         raise _wrong(backend, "target", target, "the path of a folder")
     if layer is not None and not hasattr(layer, "targets"):

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, SandboxError
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, frozen_dict
 from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ class Policy:
     hidden: tuple[str, ...] = DEFAULT_HIDDEN
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    environment: Mapping[str, str] = field(default_factory=frozen_dict)
     pass_environment: tuple[str, ...] = DEFAULT_ENVIRONMENT
     python: str | None = None
     hide_by_rule: bool = True
@@ -268,7 +267,7 @@ class Policy:
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.environment, Mapping):
             raise SandboxError(
-                "Policy.environment wants a mapping of names to values",
+                "Policy.environment must be a mapping of names to values",
                 kind=Kind.INVALID,
                 remedy='write environment={"NAME": "value"}',
             )
@@ -310,7 +309,7 @@ def _texts(name: str, given: object) -> tuple[str, ...]:
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
         what = "one string" if isinstance(given, str) else f"{given!r:.80}"
         raise SandboxError(
-            f"Policy.{name} wants a tuple of strings, not {what}",
+            f"Policy.{name} must be a tuple of strings, not {what}",
             kind=Kind.INVALID,
             remedy=f"write {name}=(…,)",
         )

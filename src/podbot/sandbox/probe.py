@@ -225,7 +225,7 @@ def _overlaid() -> list[str]:
     home = mounts.home()
     found = [home] if home is not None else []
     inside = (*found, *PRIVATE, *UNREACHABLE)
-    with contextlib.suppress(PodbotError):  # a state folder that makes no sense is not for here
+    with contextlib.suppress(PodbotError):  # a state folder that is not valid is not for here
         records = os.path.dirname(os.path.realpath(places.state_place()))
         if records != "/" and not any(f"{records}/".startswith(f"{outer}/") for outer in inside):
             found.append(records)

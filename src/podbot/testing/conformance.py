@@ -14,6 +14,7 @@ import pytest
 from podbot.sandbox import AsyncSandbox, Sandbox
 from podbot.testing.blocking import Blocking, LoopThread
 from podbot.testing.commands import CommandTests
+from podbot.testing.evaluating import EvaluationTests
 from podbot.testing.files import FileTests
 from podbot.testing.kernel import KernelTests
 from podbot.testing.lifetime import LifetimeTests
@@ -31,6 +32,7 @@ class SandboxConformance(
     CommandTests,
     ProcessTests,
     KernelTests,
+    EvaluationTests,
     LifetimeTests,
 ):
     """What a `Sandbox` must do. Subclass it as ``Test…`` and say how to open one.

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         PodmanWorkspace,
     )
     from podbot.tools.reducers import make_delete_reducer, make_write_reducer
+    from podbot.tools.sandbox import SandboxConfig, SandboxSection, SandboxWorkspace
     from podbot.tools.section import WorkspaceConfig, WorkspaceSection
     from podbot.tools.shell import ShellParams, ShellResult
     from podbot.tools.snapshot_types import SNAPSHOT_TYPES
@@ -81,6 +82,7 @@ _HOMES = {
         "PodmanWorkspace"
     ),
     "podbot.tools.reducers": "make_delete_reducer make_write_reducer",
+    "podbot.tools.sandbox": "SandboxConfig SandboxSection SandboxWorkspace",
     "podbot.tools.section": "WorkspaceConfig WorkspaceSection",
     "podbot.tools.shell": "ShellParams ShellResult",
     "podbot.tools.snapshot_types": "SNAPSHOT_TYPES",
@@ -120,6 +122,9 @@ __all__ = [
     "ReadFileParams",
     "ReadFileResult",
     "RemoveParams",
+    "SandboxConfig",
+    "SandboxSection",
+    "SandboxWorkspace",
     "ShellParams",
     "ShellResult",
     "UnsafeLocalSandboxConfig",

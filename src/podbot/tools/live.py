@@ -32,6 +32,7 @@ from podbot.tools.reducers import FilesSeen
 
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
+    from podbot.sandbox.layers import Layer
 
 LOOKS = 3
 """How often a look is repeated while other calls change the same files."""
@@ -96,6 +97,8 @@ class Live:
         self._started = around.clock()
         self._ended = False
         self._mirror = Mirror()
+        self.layer: Layer | None = None
+        """Where the changes are, of a backend that keeps them apart; stays after the end."""
 
     @property
     def workdir(self) -> str | None:
@@ -232,6 +235,7 @@ class Live:
         except PodbotError as error:
             around.logger.warning("workspace.failed", kind=error.kind.value, reason=error.message)
             raise
+        self.layer = sandbox.layer
         try:
             self._started = around.clock()
             self._looked(sandbox)

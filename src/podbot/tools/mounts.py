@@ -146,7 +146,7 @@ def normalize_host_roots(roots: Sequence[HostPath]) -> tuple[Path, ...]:
     """Every allowed root, as `normalize_host_root` has it."""
     if isinstance(roots, str | os.PathLike):  # of which each letter would be a root, "/" first
         raise ToolValidationError(
-            "allowed_host_roots wants a list of folders, not one",
+            "allowed_host_roots must be a list of folders, not one",
             remedy=f"write allowed_host_roots=({_shown(os.fspath(roots))!r},)",
         )
     expected = expect_each(roots, object, "allowed_host_roots", ToolValidationError)
@@ -157,7 +157,7 @@ def resolve(mounts: Sequence[HostMount], roots: Sequence[HostPath]) -> tuple[Mou
     """Find every mount and check that it may be read."""
     if isinstance(mounts, HostMount):
         raise ToolValidationError(
-            "mounts wants a list of mounts, not one", remedy="write mounts=(HostMount(...),)"
+            "mounts must be a list of mounts, not one", remedy="write mounts=(HostMount(...),)"
         )
     if not mounts:
         return ()
@@ -232,7 +232,7 @@ def _globs(mount: HostMount, which: str) -> tuple[Glob, ...]:
     patterns: Sequence[str] = getattr(mount, f"{which}_glob")
     if isinstance(patterns, str):
         raise ToolValidationError(
-            f"{which}_glob wants a tuple of patterns, not one string",
+            f"{which}_glob must be a tuple of patterns, not one string",
             kind=Kind.INVALID,
             remedy=f"write {which}_glob=({patterns!r},)",
         )

@@ -16,8 +16,9 @@ from typing import cast
 from podbot.errors import ConfigError, Kind, LaunchError
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.folders import existing_folder
-from podbot.sandbox.layers import Layer
+from podbot.sandbox.layers import Layer, check_title
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay.launcher import OverlayLauncher
 from podbot.sandbox.policy import Policy
@@ -27,7 +28,8 @@ from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.sandbox import Backing, SandboxSection, Workplace
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection
 from podbot.tools.shell import ShellParams, ShellResult
 from podbot.visible import visible
 
@@ -68,12 +70,14 @@ class OverlaySandboxConfig(WorkspaceConfig):
       there are none.
     - ``policy``, ``limits``: as for any overlay sandbox; ``base_environment`` is added to the
       policy's.
+    - ``title``: what the work is called where its changes are listed.
     """
 
     target: HostPath | Sequence[HostPath] = "."
     discard: bool = False
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,42 +96,38 @@ class OverlayWorkspace:
     last_used_at: datetime
 
 
-class OverlaySandboxSection(WorkspaceSection):
+class OverlaySandboxSection(SandboxSection):
     """All nine tools on a copy-on-write view of a folder; `layer` is where the changes are."""
 
     config: OverlaySandboxConfig
 
     def __init__(self, *, session: Session, config: OverlaySandboxConfig | None = None):
-        chosen = settled(config, OverlaySandboxConfig)
-        expect(chosen.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
-        expect(chosen.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
-        paths = _targets(chosen)
-        if not isinstance(chosen.target, str | os.PathLike):
-            chosen = replace(chosen, target=paths)  # an iterator would have nothing for a clone
-        # Found now: the current folder may be another one when the sandbox is opened.
-        targets = tuple(str(existing_folder(target)) for target in paths)
-        kind = SectionKind(
-            key="overlay.sandbox",
-            title="Sandboxed Workspace",
-            text=_TEXT.format(target=visible(targets[0]), network=chosen.policy.network.described),
-            component="tools.overlay",
-            workspace=OverlayWorkspace,
-        )
-        super().__init__(
-            session=session,
-            config=chosen,
-            kind=kind,
-            home=lambda given: self._settled(_OverlayHome(given, chosen, targets)),
-        )
+        super().__init__(session=session, backend=backends.OVERLAY, config=config)
 
-    @property
-    def layer(self) -> Layer | None:
-        """Where the changes are, once a call has opened the sandbox; stays after `close`."""
-        return self._home.layer
+    clone = WorkspaceSection.clone  # the backend is given already
 
-    def _settled(self, home: _OverlayHome) -> _OverlayHome:
-        self._home = home
-        return home
+
+def _workplace(session: Session, config: OverlaySandboxConfig) -> Workplace:
+    expect(config.policy, Policy, "policy of OverlaySandboxConfig", ConfigError)
+    expect(config.limits, Limits, "limits of OverlaySandboxConfig", ConfigError)
+    check_title(config.title)
+    paths = _targets(config)
+    if not isinstance(config.target, str | os.PathLike):
+        config = replace(config, target=paths)  # an iterator would have nothing for a clone
+    # Found now: the current folder may be another one when the sandbox is opened.
+    targets = tuple(str(existing_folder(target)) for target in paths)
+    text = _TEXT.format(target=visible(targets[0]), network=config.policy.network.described)
+    kind = SectionKind(
+        key="overlay.sandbox",
+        title="Sandboxed Workspace",
+        text=text,
+        component="tools.overlay",
+        workspace=OverlayWorkspace,
+    )
+    return Workplace(config, kind, lambda given: _OverlayHome(given, config, targets))
+
+
+BACKING = Backing(OverlaySandboxConfig, _workplace)
 
 
 def _targets(config: OverlaySandboxConfig) -> tuple[HostPath, ...]:
@@ -156,6 +156,7 @@ class _OverlayHome:
         self._targets = targets
         self._limits = config.limits
         self._discard = config.discard
+        self._title = config.title
         environment = {**config.policy.environment, **given.environment}
         self._policy = replace(config.policy, environment=environment)
         self.workdir: str | None = targets[0]
@@ -177,7 +178,12 @@ class _OverlayHome:
 
     def _launcher(self, targets: tuple[str, ...] | None, layer: Layer | None) -> OverlayLauncher:
         return OverlayLauncher(
-            targets, policy=self._policy, limits=self._limits, layer=layer, confined=True
+            targets,
+            policy=self._policy,
+            limits=self._limits,
+            layer=layer,
+            confined=True,
+            title=self._title,
         )
 
     def workspace(self, sandbox: Sandbox, times: Times) -> OverlayWorkspace:

@@ -10,19 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from podbot.config import variables
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.prompt.section import CONTAINER_SHELL
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import cached, hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.sandbox import Backing, SandboxSection, Workplace
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection
 from podbot.tools.shell import ShellParams, ShellResult
 
 if TYPE_CHECKING:
@@ -102,20 +104,24 @@ _KIND = SectionKind(
 )
 
 
-class PodmanSandboxSection(WorkspaceSection):
+class PodmanSandboxSection(SandboxSection):
     """All nine tools in a container. A prompt has one section at most that brings a container."""
 
-    exclusive: ClassVar[str | None] = CONTAINER_SHELL
+    exclusive = CONTAINER_SHELL
     config: PodmanSandboxConfig
 
     def __init__(self, *, session: Session, config: PodmanSandboxConfig | None = None):
-        chosen = settled(config, PodmanSandboxConfig)
-        super().__init__(
-            session=session,
-            config=chosen,
-            kind=_KIND,
-            home=lambda given: _ContainerHome(given, chosen, overlay_root(session.session_id)),
-        )
+        super().__init__(session=session, backend=backends.CONTAINER, config=config)
+
+    clone = WorkspaceSection.clone  # the backend is given already
+
+
+def _workplace(session: Session, config: PodmanSandboxConfig) -> Workplace:
+    root = overlay_root(session.session_id)
+    return Workplace(config, _KIND, lambda given: _ContainerHome(given, config, root))
+
+
+BACKING = Backing(PodmanSandboxConfig, _workplace, exclusive=CONTAINER_SHELL)
 
 
 def overlay_root(session_id: str) -> Path:

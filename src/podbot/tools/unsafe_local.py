@@ -17,6 +17,7 @@ from pathlib import Path
 from podbot.config import variables
 from podbot.errors import Kind, ToolValidationError
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.local import LocalSandbox
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
@@ -25,7 +26,8 @@ from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath, is_inside, normalize_host_root, normalize_host_roots
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.sandbox import Backing, SandboxSection, Workplace
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection
 from podbot.tools.shell import ShellParams, ShellResult
 
 __all__ = [
@@ -95,20 +97,23 @@ _KIND = SectionKind(
 )
 
 
-class UnsafeLocalSandboxSection(WorkspaceSection):
+class UnsafeLocalSandboxSection(SandboxSection):
     """All nine tools on plain processes. **It isolates nothing**: see the module."""
 
     config: UnsafeLocalSandboxConfig
 
     def __init__(self, *, session: Session, config: UnsafeLocalSandboxConfig | None = None):
-        chosen = settled(config, UnsafeLocalSandboxConfig)
-        root = _workspace_root(chosen)
-        super().__init__(
-            session=session,
-            config=chosen,
-            kind=_KIND,
-            home=lambda given: _LocalHome(given, root),
-        )
+        super().__init__(session=session, backend=backends.LOCAL, config=config)
+
+    clone = WorkspaceSection.clone  # the backend is given already
+
+
+def _workplace(session: Session, config: UnsafeLocalSandboxConfig) -> Workplace:
+    root = _workspace_root(config)
+    return Workplace(config, _KIND, lambda given: _LocalHome(given, root))
+
+
+BACKING = Backing(UnsafeLocalSandboxConfig, _workplace)
 
 
 def _workspace_root(config: UnsafeLocalSandboxConfig) -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from podbot.runtime.session import Session
+from podbot.sandbox import backends
 from podbot.sandbox.memory import MemorySandbox
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import hydration, texts
@@ -24,7 +25,8 @@ from podbot.tools.live import Times
 from podbot.tools.mounts import HostMount, normalize_host_root
 from podbot.tools.paths import WORKSPACE, VfsPath, normalize_string_path
 from podbot.tools.reducers import make_delete_reducer, make_write_reducer
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.sandbox import Backing, SandboxSection, Workplace
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection
 
 __all__ = [
     "DeleteEntry",
@@ -74,13 +76,13 @@ _KIND = SectionKind(
 )
 
 
-class VfsToolsSection(WorkspaceSection):
+class VfsToolsSection(SandboxSection):
     """The seven file tools on files in memory. Mounts are copied in; nothing is written back."""
 
     def __init__(self, *, session: Session, config: VfsToolsConfig | None = None):
-        super().__init__(
-            session=session, config=settled(config, VfsToolsConfig), kind=_KIND, home=_MemoryHome
-        )
+        super().__init__(session=session, backend=backends.MEMORY, config=config)
+
+    clone = WorkspaceSection.clone  # the backend is given already
 
 
 class _MemoryHome:
@@ -108,3 +110,6 @@ class _MemoryHome:
 
     def end(self) -> None:
         """Closing the sandbox dropped all there was."""
+
+
+BACKING = Backing(VfsToolsConfig, lambda session, config: Workplace(config, _KIND, _MemoryHome))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from podbot.changes import progress
 from podbot.changes.applying import _placing, journal
@@ -73,10 +73,7 @@ class _Backward:
         # What comes back may be another name of a file in one that was closed, too.
         folders = (note for note in self._plan.folders if note.was and note.new)
         open_up(self._site, {(note.target, note.path) for note in folders})
-        if self._applied is not None:
-            self._stage_copies()
-        moves = self._plan.moves
-        for move in progress.counted(reversed(moves), "taking back", len(moves)):
+        for move in progress.counted(self._in_order(), "taking back", len(self._plan.moves)):
             try:
                 self._back(move)
             except _LeftError as error:
@@ -91,6 +88,17 @@ class _Backward:
             except OSError as error:
                 self._outcome.failed.append(f"{self._where(note)}: {error.strerror or error}")
         return self._outcome
+
+    def _in_order(self) -> Iterator[Move]:
+        """The moves, backwards; copies wait beside their places before any of what was there."""
+        moves: Sequence[Move] = self._plan.moves
+        if self._applied is not None:
+            if any(self._site.lacks_room(target) for target in range(len(self._plan.places))):
+                # What was not there goes first, to make room for what was.
+                yield from (move for move in reversed(moves) if move.was is None)
+                moves = [move for move in moves if move.was is not None]
+            self._stage_copies()
+        yield from reversed(moves)
 
     def _back(self, move: Move) -> None:
         try:

@@ -388,17 +388,31 @@ class Check:
         ]
 
     def refuse_if_no_room(self) -> None:
-        """Raise if what must be copied back does not fit."""
+        """Raise if what must be copied back does not fit, even once what was added is gone."""
         for index, place in enumerate(self._plan.places):
-            needed = self._site.kept_elsewhere(index)
-            if needed:
-                room = os.statvfs(place.path)
-                if room.f_bavail * room.f_frsize < needed:
-                    raise ChangesError(
-                        f"there is no room to undo: {place.path} needs {needed} bytes",
-                        kind=Kind.DISK_FULL,
-                        remedy="make room and try again",
-                    )
+            if self._site.lacks_room(index) and self._site.lacks_room(index, self._added(index)):
+                needed = self._site.kept_elsewhere(index)
+                raise ChangesError(
+                    f"there is no room to undo: {shown_name(place.path)} needs {needed} bytes",
+                    kind=Kind.DISK_FULL,
+                    remedy="make room and try again",
+                )
+
+    def _added(self, target: int) -> int:
+        """The bytes of files that were added to a target, and are there as they were left."""
+        names: dict[int, int] = {}
+        freed = 0
+        for move in self._plan.moves:
+            after = self._result.after.get(move.number)
+            if move.target != target or move.was is not None or after is None:
+                continue
+            with suppress(OSError):
+                facts = self._site.tree(move).facts(move.path)
+                if facts is not None and _placing.is_same_object(facts, after):
+                    names[facts.st_ino] = names.get(facts.st_ino, 0) + 1
+                    if names[facts.st_ino] == facts.st_nlink:  # it goes with its last name
+                        freed += facts.st_blocks * 512
+        return freed
 
     def natural(self) -> list[tuple[int, str]]:
         """Folders that others put something into since: their time stays what it is."""

@@ -115,7 +115,9 @@ def check_paths(changes: ChangeSet) -> None:
                 raise ChangesError(f"{path!r} is not a plain path", kind=Kind.INVALID)
         key = (change.target, change.path)
         if key in seen or change.target not in changes.targets:
-            raise ChangesError(f"{change.where!r} is told twice or nowhere", kind=Kind.INVALID)
+            raise ChangesError(
+                f"{change.where!r} is listed twice, or is of no target", kind=Kind.INVALID
+            )
         seen.add(key)
 
 
@@ -371,16 +373,20 @@ class _Target:
         if host is None or host.size != placing.new.size or not host.looks_like(placing.new):
             return False
         try:
-            with (
-                self._tree.open(source) as ours,
-                self._request.changes.contents.open_new(placing.change) as theirs,
-            ):
-                same = extents.same(ours, theirs)
+            # What is empty need not be read, and so may be closed to us.
+            same = not host.size or self._same_bytes(source, placing.change)
         except OSError:
             return False
         if same:
             self.linked.append((self._index, source, host))
         return same
+
+    def _same_bytes(self, source: str, change: Change) -> bool:
+        with (
+            self._tree.open(source) as ours,
+            self._request.changes.contents.open_new(change) as theirs,
+        ):
+            return extents.same(ours, theirs)
 
     def folder_notes(self) -> Iterator[Folder]:
         """Every folder that is touched, with what it gets in the end; parents first."""

@@ -215,7 +215,16 @@ class Site:
             for move in self.plan.moves
             if move.target == target and move.was is not None
         )
-        return sum(facts.st_blocks * 512 for facts in kept if facts is not None)
+        by_inode = {facts.st_ino: facts.st_blocks * 512 for facts in kept if facts is not None}
+        return sum(by_inode.values())
+
+    def lacks_room(self, target: int, freed: int = 0) -> bool:
+        """Whether what is kept elsewhere does not fit into a target once so much is ``freed``."""
+        needed, tree = self.kept_elsewhere(target), self._trees[target]
+        if not needed or tree is None:
+            return False
+        there = os.fstatvfs(tree.folder(""))
+        return there.f_bavail * there.f_frsize + freed < needed
 
     def keep(self, move: Move, spot: Spot) -> bool:
         """Carry what was taken out into the store; False if it had to be copied, and is both."""

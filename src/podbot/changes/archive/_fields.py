@@ -53,7 +53,7 @@ class Fields:
     def real(self, name: str) -> float:
         value = self._data.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
-            raise bad(f"{name} makes no sense", NAME)
+            raise bad(f"{name} is not valid", NAME)
         return float(value)
 
     def number(self, name: str, limit: int) -> int:
@@ -65,14 +65,14 @@ class Fields:
     def texts(self, name: str, limit: int) -> tuple[str, ...]:
         found: list[object] = self._typed(name, list)
         if len(found) > limit or not all(isinstance(one, str) for one in found):
-            raise bad(f"{name} makes no sense", NAME)
+            raise bad(f"{name} is not valid", NAME)
         return tuple(map(str, found))
 
     def file_type(self) -> FileType:
         try:
             return FileType(self.text("type"))
         except ValueError:
-            raise bad("there is no such type of file", NAME) from None
+            raise bad("its type is not one that files have", NAME) from None
 
     def path(self, name: str) -> str:
         """A relative path without steps back, spelled in the one way that names it."""
@@ -96,13 +96,13 @@ class Fields:
     def _typed(self, name: str, wanted: type[_Value]) -> _Value:
         value = self._data.get(name)
         if not isinstance(value, wanted):
-            raise bad(f"{name} makes no sense", NAME)
+            raise bad(f"{name} is not valid", NAME)
         return value
 
     def _within(self, name: str, low: int, high: int) -> int:
         value = self._data.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise bad(f"{name} makes no sense", NAME)
+            raise bad(f"{name} is not valid", NAME)
         return value
 
 

@@ -163,7 +163,7 @@ def _unpack(reader: Reader, plan: Plan, unpacking: Unpacking) -> None:
             raise bad(f"it cannot be put into place: {why}", step.path) from None
     extra = reader.member()
     if extra is not None:
-        raise bad("the manifest does not know it", extra.name)
+        raise bad("the manifest does not list it", extra.name)
 
 
 def _compare(step: Step, wanted: Member, found: Member | None) -> None:

@@ -196,7 +196,7 @@ def _check_sense(entry: Entry) -> None:
         and (path != "" or (new is not None and new.type is FileType.FOLDER and not new.opaque))
     )
     if not sensible:
-        raise bad("what happened to it makes no sense", path)
+        raise bad("what happened to it is not valid", path)
 
 
 def _new(fields: Fields) -> NewFacts:
@@ -219,7 +219,7 @@ def old_from(fields: Fields) -> OldFacts:
     """What was at a path, from JSON."""
     digest = fields.text("sha256") if fields.has("sha256") else None
     if digest is not None and (len(digest) != 64 or digest.strip("0123456789abcdef")):
-        raise bad("a digest makes no sense", NAME)
+        raise bad("a digest is not valid", NAME)
     return OldFacts(
         fields.file_type(),
         fields.number("mode", 0o7777),

@@ -96,7 +96,7 @@ class _Part:
         found = [self._present(path, entry) for path, entry in self._there.items()]
         for path in self._timed:
             if path in self._there or path in self._gone or self._is_covered(path):
-                raise bad("it is no folder that could have a time", path)
+                raise bad("it is not a folder, and has the time of one", path)
             if path:
                 self.between.add(path)
         for path in sorted(self._gone - self._there.keys(), key=in_order):
@@ -108,7 +108,7 @@ class _Part:
 
     def _present(self, path: str, entry: Entry) -> Step:
         if self._is_covered(path):
-            raise bad("it lies below something that is no folder", path)
+            raise bad("it lies below something that is not a folder", path)
         new = entry.new
         assert new is not None  # noqa: S101 - only such entries are taken as there
         if new.type is FileType.SOCKET:

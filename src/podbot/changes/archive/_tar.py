@@ -1,7 +1,7 @@
 """The tar format, as far as podbot writes it: what a member is, and its headers as bytes.
 
 Every member is a PAX header and a ustar header, so that other programs read the archive as well.
-Nothing here touches a file system. `archive_tar_reading` takes exactly this and nothing else.
+Nothing here touches a file system. `_tar_reading` takes exactly this and nothing else.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from enum import StrEnum
 
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
+from podbot.tar_reading import BLOCK, RECORD
 from podbot.visible import visible
 
-BLOCK = 512
-RECORD = 20 * BLOCK
-CHUNK = 1 << 18
 MAX_SEGMENTS = 4096
 """How many pieces of data a file with holes may be stored in."""
 MAX_ID, MAX_SIZE = 0o7777777, 0o77777777777

@@ -35,7 +35,6 @@ from podbot.changes.archive._manifest import (
 )
 from podbot.changes.archive._members import Step, in_order, planned
 from podbot.changes.archive._tar import (
-    CHUNK,
     MAX_SEGMENTS,
     OPAQUE,
     Member,
@@ -52,6 +51,7 @@ from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import replace
 from podbot.sandbox import extents
+from podbot.tar_reading import CHUNK
 
 SPARSE_FROM = 1 << 16
 """Files with at least so many bytes of holes are stored without them."""

@@ -48,9 +48,14 @@ def shown(text: str) -> str:
     return _UNSEEN.sub(_by_number, visible(text))
 
 
+def shown_line(sentence: str) -> str:
+    """A sentence on one line; names in it that were spelled out before stay as they are."""
+    return shown(sentence).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def shown_name(name: str) -> str:
     """A file name on one line, where no backslash of its own and no blank at an end deceives."""
-    text = shown(name.replace("\\", "\\\\")).replace("\n", "\\n").replace("\t", "\\t")
+    text = shown_line(name.replace("\\", "\\\\"))
     if text.startswith(" "):
         text = _BLANK + text[1:]
     return text[:-1] + _BLANK if text.endswith(" ") else text

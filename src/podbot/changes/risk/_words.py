@@ -225,7 +225,7 @@ def modules(names: Iterable[str]) -> Iterator[str]:
 
 
 def scripts_of(package: str) -> dict[str, str]:
-    """The scripts of a package.json, by name; none if it makes no sense."""
+    """The scripts of a package.json, by name; none if it is not valid."""
     try:
         found = json.loads(package)
     except (ValueError, RecursionError):

@@ -179,7 +179,7 @@ def connect_with_runtime(runtime: str) -> Engine:
     podman = candidates.find_podman(os.environ)
     if podman is None:
         raise ContainerError(
-            f"the runtime {runtime} cannot be had: Podman is not installed on this machine",
+            f"the runtime {runtime} cannot be used: Podman is not installed on this machine",
             kind=Kind.UNSUPPORTED,
             remedy="install Podman, or make it the default of the engine that is used",
             subject=runtime,

@@ -88,7 +88,7 @@ def _remote(text: str, scheme: str, rest: str, identity: str | None) -> Endpoint
         raise _bad(text, "it names no host")
     if scheme == "ssh":
         if user.startswith("-") or ":" in user:
-            raise _bad(text, "its user makes no sense (passwords are not taken from it)")
+            raise _bad(text, "its user is not valid (passwords are not taken from it)")
         if not path or ":" in path:
             raise _bad(text, "it must end with the socket's path on that host")
         return Endpoint(text, "ssh", slash + path, host, port, user, identity)

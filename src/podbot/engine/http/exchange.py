@@ -190,7 +190,7 @@ def _read_head(wire: Wire) -> Head:
         if left <= 0 or len(headers) >= MAX_HEADERS:
             raise ProtocolError("the head of the reply is too long")
         if not colon or not name or not _TOKEN.issuperset(name):
-            raise ProtocolError("a header of the reply makes no sense")
+            raise ProtocolError("a header of the reply is not valid")
         if headers.get(name, value) != value:
             if name in ("content-length", "transfer-encoding"):
                 raise ProtocolError("the reply says twice how long it is")

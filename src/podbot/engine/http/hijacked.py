@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 from podbot.engine.http import replies
 from podbot.engine.http.exchange import CHUNK, Wire
+from podbot.errors import ContainerError, Kind
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 _HEADER = 8
@@ -56,12 +58,40 @@ class Hijacked:
         """Send all of it."""
         self._sock.sendall(data)
 
+    def parts(self, *, framed: bool) -> Iterator[tuple[int, bytes]]:
+        """All that comes until it ends, as ``(stream, data)``. Kind ``connection_failed``."""
+        frames = Frames()
+        while data := self._heard():
+            if framed:
+                yield from frames.feed(data)
+            else:
+                yield STDOUT, data
+        if not frames.whole:
+            raise replies.nonsense("its stream ends in the middle of a frame")
+
+    def _heard(self) -> bytes:
+        try:
+            return self.recv()
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ContainerError(
+                "the connection to the command was lost",
+                kind=Kind.CONNECTION_FAILED,
+                remedy="check that the engine's service still runs; the command may still run too",
+            ) from error
+
     def close_write(self) -> None:
         """No more input: what runs inside sees its standard input end."""
         if isinstance(self._sock, socket.socket):
             self._sock.shutdown(socket.SHUT_WR)
         else:
             self._sock.close_write()
+
+    def hang_up(self) -> None:
+        """End it for every thread that uses it, before one of them closes it."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let go of the stream. What runs inside goes on."""

@@ -27,13 +27,13 @@ def parse(data: bytes) -> object:
 
 
 def _refuse(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def nonsense(what: str) -> ContainerError:
-    """The error for a reply that makes no sense."""
+    """The error for a reply that is not valid."""
     return ContainerError(
-        f"the engine's reply makes no sense: {visible(what)}",
+        f"the engine's reply is not valid: {visible(what)}",
         kind=Kind.ENGINE_PROTOCOL,
         remedy="check that a Docker or Podman engine answers at that endpoint",
     )

@@ -113,6 +113,10 @@ class TlsSocket:
         """Whether `recv` waits. Sending always does, for one record at most."""
         self._sock.setblocking(flag)
 
+    def shutdown(self, how: int) -> None:
+        """End the connection below, whoever waits for it."""
+        self._sock.shutdown(how)
+
     def close(self) -> None:
         """Close the connection."""
         self._sock.close()

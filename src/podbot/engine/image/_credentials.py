@@ -96,7 +96,7 @@ def _found_in(path: str, image: str, environment: Mapping[str, str]) -> dict[str
         entries = (_entry(auths, name) for name in _names(image))
         found = found or next((entry for entry in entries if entry is not None), None)
     except (OSError, ContainerError):
-        return None  # what makes no sense logs nobody in, and what it holds is not for a message
+        return None  # what is not valid logs nobody in, and what it holds is not for a message
     return None if found is None else {**found, "serveraddress": registry}
 
 

@@ -174,7 +174,7 @@ def libraries(programs: list[str]) -> list[str]:
 
 def _lacking(what: str) -> ContainerError:
     return ContainerError(
-        f"this machine has not {what}, which an image of its files needs",
+        f"this machine lacks {what}, which an image of its files needs",
         kind=Kind.BUILD_FAILED,
         remedy="use --from debian, or --from an image that your engine has or can pull",
     )

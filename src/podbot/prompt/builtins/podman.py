@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from podbot.errors import Kind, PodbotError, PromptError, SandboxError, ToolValidationError
 from podbot.prompt.result import ToolResult
@@ -124,7 +124,7 @@ class PodmanShellSection(Section):
       model's command can take over the machine then; it is never so unless asked for here.
     """
 
-    exclusive: ClassVar[str | None] = CONTAINER_SHELL
+    exclusive = CONTAINER_SHELL
 
     def __init__(  # noqa: PLR0913 - what is chosen for a container, each by name
         self,

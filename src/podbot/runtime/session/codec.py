@@ -222,7 +222,7 @@ def decode(value: Json, types: Types, depth: int = 0) -> object:
     if isinstance(tag, str) and tag in _MAPPING_OF_NAME:
         pairs = [decode(pair, types, depth + 1) for pair in content]
         return _MAPPING_OF_NAME[tag](_decode_mapping(pairs))
-    raise CodecError(f"{tag!r:.200} is nothing that is known")
+    raise CodecError(f"{tag!r:.200} is not known")
 
 
 def _members(value: dict[str, Json], *names: str) -> list[Json]:
@@ -257,7 +257,7 @@ def _decode_mapping(pairs: list[object]) -> dict[object, object]:
     made: dict[object, object] = {}
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise CodecError("a mapping holds something that is no pair")
+            raise CodecError("a mapping holds something that is not a pair")
         key, item = pair
         try:
             if key in made:
@@ -277,7 +277,7 @@ def _decode_enum(cls: type, name: Json) -> object:
 
 def _decode_dataclass(cls: type, fields: Json, types: Types, depth: int) -> object:
     if not is_dataclass(cls) or not isinstance(fields, dict):
-        raise CodecError(f"{cls.__qualname__} is given what is not fields of a dataclass")
+        raise CodecError(f"{cls.__qualname__} was given what are not its fields")
     held: dict[str, object] = {}
     for name, item in fields.items():
         try:

@@ -14,10 +14,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import TypeVar, cast, overload
 
 from podbot.errors import SessionError
+from podbot.frozen import frozen_dict
 from podbot.runtime.events import EventBus, PromptExecuted, PromptRendered, ToolInvoked
 from podbot.runtime.given import expect, expect_callable, expect_methods
 from podbot.runtime.logging import get_logger
@@ -124,7 +124,7 @@ class Session:
 
     def snapshot(self) -> Snapshot:
         """All slices as they are now. Costs nothing; `Snapshot.to_json` does the work."""
-        return Snapshot(self.session_id, self.clock(), self.tags, self._store.state)
+        return Snapshot(self.session_id, self.clock(), self.tags, frozen_dict(self._store.state))
 
     def clone(
         self,
@@ -345,7 +345,7 @@ def _checked_tags(tags: Mapping[str, object]) -> Mapping[str, str]:
                 f"the tag {key!r} is not text", remedy="give strings as names and as values"
             )
         checked[key] = value
-    return MappingProxyType(checked)
+    return frozen_dict(checked)
 
 
 def _is_dataclass_type(kind: object) -> bool:
@@ -355,7 +355,7 @@ def _is_dataclass_type(kind: object) -> bool:
 def _checked_type(kind: type[T]) -> type[T]:
     if not _is_dataclass_type(kind):
         raise SessionError(
-            f"{kind!r} is not a dataclass, and slices and events are",
+            f"{kind!r} is not a dataclass, and slices and events must be",
             remedy="declare it with @dataclass(frozen=True, slots=True)",
         )
     return kind

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from types import MappingProxyType
 from typing import NoReturn
 
 from podbot.errors import Kind, SnapshotRestoreError, SnapshotSerializationError
+from podbot.frozen import frozen_dict
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session.codec import CodecError, Json, Types, decode, encode, qualified_name
 from podbot.runtime.session.slices import Slice
@@ -60,7 +60,7 @@ def read(text: str | bytes, types: Iterable[type], max_bytes: int) -> Snapshot:
         return _read(whole, Types(allowed))
     except (CodecError, ValueError, RecursionError) as error:
         raise SnapshotRestoreError(
-            f"this is no snapshot that can be restored: {error}",
+            f"this snapshot cannot be restored: {error}",
             remedy="allow the types it needs with types=…, or do not trust where it came from",
         ) from error
 
@@ -83,7 +83,7 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise CodecError(f"{constant} is no JSON")
+    raise CodecError(f"{constant} is not JSON")
 
 
 def _read(whole: Json, types: Types) -> Snapshot:
@@ -93,15 +93,15 @@ def _read(whole: Json, types: Types) -> Snapshot:
     if type(version) is not int or version != VERSION:
         raise CodecError(f"its version is {version!r:.50}, and {VERSION} is known")
     if whole.keys() != _MEMBERS:
-        raise CodecError("it has not the members that one has")
+        raise CodecError("its members are not those of a snapshot")
     session_id, tags = whole["session_id"], whole["tags"]
     created_at = decode(whole["created_at"], types)
     if not isinstance(session_id, str) or not isinstance(created_at, datetime):
         raise CodecError("it does not say which session it is of, or when")
     if not isinstance(tags, dict) or not all(isinstance(tag, str) for tag in tags.values()):
         raise CodecError("its tags are not text")
-    slices = MappingProxyType(_read_slices(whole["slices"], types))
-    return Snapshot(session_id, created_at, MappingProxyType(tags), slices)
+    slices = frozen_dict(_read_slices(whole["slices"], types))
+    return Snapshot(session_id, created_at, frozen_dict(tags), slices)
 
 
 def _read_slices(listed: Json, types: Types) -> dict[type, Slice[object]]:
@@ -111,7 +111,7 @@ def _read_slices(listed: Json, types: Types) -> dict[type, Slice[object]]:
             raise CodecError("its slices are not a list of slices")
         kind, values = types.find(each["type"]), each["values"]
         if kind in slices or not isinstance(values, list):
-            raise CodecError(f"the slice of {kind.__qualname__} is there twice, or no list")
+            raise CodecError(f"the slice of {kind.__qualname__} is there twice, or is not a list")
         made = [decode(value, types) for value in values]
         if not all(isinstance(value, kind) for value in made):
             raise CodecError(f"the slice of {kind.__qualname__} holds something else")

@@ -67,6 +67,15 @@ def start(running: Running, image: str) -> None:
         raise
 
 
+def verify(running: Running) -> None:
+    """See that it runs under the filter that was asked for, before anything but the guest does."""
+    try:
+        running.engine.containers.verify_filter(running.id, running.spec)
+    except ContainerError as error:
+        if error.kind is not Kind.CONTAINER_NOT_FOUND:  # it has ended: the channel will tell
+            raise
+
+
 def look(running: Running) -> None:
     """Whether there is still a guest to wait for."""
     try:
@@ -75,14 +84,15 @@ def look(running: Running) -> None:
     except ContainerError as error:
         if error.kind is not Kind.CONTAINER_NOT_FOUND:
             raise
-    raise SocketUselessError("its guest did not come to the socket")
+    raise SocketUselessError("its guest did not connect to the socket")
 
 
 def check_visitor(visitor: Visitor, who: Identity) -> None:
     """See that it is the guest who came: nobody else could, and nobody else may."""
     if visitor.uid != who.outside[0] or not visitor.first:
         raise LaunchError(
-            f"someone else came to the guest's socket: process {visitor.pid} of user {visitor.uid}",
+            f"someone else connected to the guest's socket: process {visitor.pid} "
+            f"of user {visitor.uid}",
             kind=Kind.PROTOCOL,
             remedy="check who else can act as you, or as root, on this machine",
         )

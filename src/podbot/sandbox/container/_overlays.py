@@ -12,6 +12,7 @@ import weakref
 from pathlib import Path
 
 from podbot.engine import Engine, OverlayMount
+from podbot.sandbox.container import _idmapped
 from podbot.sandbox.container._target import Overlaying
 from podbot.sandbox.container._workspace import Contents
 from podbot.sandbox.container.settings import WORKDIR
@@ -45,9 +46,16 @@ def check(engine: Engine, pid: int, contents: Contents) -> None:
         reason = f"the engine mounts overlays through {kind or 'nothing we know'}"
     elif ("userxattr" in options) != (contents.layer.traits.marks == "user"):
         reason = "the engine's overlays have marks that cannot be read"
+    elif contents.view is not None and not _idmapped.seen_by(pid, WORKDIR):
+        reason = "the engine does not see what podbot mounts"
     if reason is not None:
-        _unfit[engine] = reason
-        raise Unfit(reason)
+        raise refused(engine, reason)
+
+
+def refused(engine: Engine, reason: str) -> Unfit:
+    """No overlay of this engine's will do from now on."""
+    _unfit[engine] = reason
+    return Unfit(reason)
 
 
 def mounted(pid: int) -> tuple[str, list[str]]:

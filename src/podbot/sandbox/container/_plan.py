@@ -89,6 +89,7 @@ def profile(draft: Draft) -> Profile:
         tmpfs += (Tmpfs(WORKDIR, limits.disk or REMOTE_BYTES),)
     return replace(
         PRIVILEGED if settings.privileged else TOOLS,
+        seccomp="default" if settings.seccomp == "engine" else TOOLS.seccomp,
         user=draft.identity.user,
         userns=draft.identity.userns,
         network=str(settings.policy.network),  # engines have the same words

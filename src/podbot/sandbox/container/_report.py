@@ -13,6 +13,10 @@ from podbot.sandbox.values import Guarantee
 
 BY_SOCKET = "a socket of podbot's own: the engine takes no part in a call"
 BY_STREAM = "the engine's attach stream: {why}"
+BY_FILTER = (
+    "podbot's seccomp filter, as on the overlay: no namespaces, mounts, vsock, keyrings, bpf, "
+    "userfaultfd or io_uring"
+)
 KERNEL_OF_ITS_OWN = {
     "runsc": "gVisor's kernel, not the host's",
     "kata": "a virtual machine",
@@ -51,7 +55,7 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         Guarantee("hostname", True, "uts namespace"),
         Guarantee("identity", True, made.identity.by),
         Guarantee("privileges", True, "no capability, no_new_privs"),
-        Guarantee("system_calls", True, "the engine's default seccomp filter"),
+        _system_calls(made),
         Guarantee("secrets", True, _secrets(policy)),
         Guarantee("environment", True, "the image's variables and a short allowlist"),
         Guarantee("engine_socket", True, "not there inside"),
@@ -73,6 +77,18 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         found.append(Guarantee(f"writable:{path}", False, "the policy lets it change for real"))
     found += _limits(made)
     return tuple(_privileged(made, found) if settings.privileged else found)
+
+
+def _system_calls(made: Made) -> Guarantee:
+    """Which system calls there are inside: podbot's filter, unless the caller chose otherwise."""
+    name = "system_calls"
+    if made.runtime in KERNELS_OF_THEIR_OWN:
+        by = f"no filter: {KERNEL_OF_ITS_OWN[made.runtime]} answers them"
+        return Guarantee(name, False, by)
+    if made.settings.seccomp == "engine":
+        by = "asked for: the engine's own seccomp filter, which lets namespaces be made inside"
+        return Guarantee(name, False, by)
+    return Guarantee(name, True, BY_FILTER)
 
 
 def _privileged(made: Made, found: list[Guarantee]) -> list[Guarantee]:

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from podbot.engine import Created, Engine
+from podbot.engine import ContainerSpec, Created, Engine
 from podbot.errors import ContainerError, Kind
 
 END_SECONDS = 30.0
@@ -24,9 +24,9 @@ RETRY_SECONDS = 0.02
 class Running:
     """One container, from its start to its end."""
 
-    def __init__(self, engine: Engine, created: Created, name: str):
-        self.engine, self.id, self.name = engine, created.id, name
-        self.runtime = created.runtime
+    def __init__(self, engine: Engine, created: Created, spec: ContainerSpec):
+        self.engine, self.id, self.name = engine, created.id, spec.name or created.id
+        self.spec, self.runtime = spec, created.runtime
         self._guest = -1
         self._ended = False
         self.paused = False

@@ -10,6 +10,8 @@ import contextlib
 import os
 import socket
 import threading
+import time
+from typing import TYPE_CHECKING
 
 from podbot.engine import Engine, Facts
 from podbot.errors import (
@@ -21,10 +23,11 @@ from podbot.errors import (
     SandboxError,
 )
 from podbot.frozen import dataclass, replace
-from podbot.sandbox import over_stream
+from podbot.sandbox import bookkeeping, over_stream
 from podbot.sandbox.container import (
     _engines,
     _identity,
+    _idmapped,
     _kit,
     _making,
     _overlays,
@@ -39,10 +42,13 @@ from podbot.sandbox.container._stream import Attached
 from podbot.sandbox.container._target import Target
 from podbot.sandbox.container._workspace import Workspace
 from podbot.sandbox.container.place import Door, Place
-from podbot.sandbox.container.settings import WORKDIR, Settings, no_folder
+from podbot.sandbox.container.settings import BACKEND, WORKDIR, Settings, no_folder
 from podbot.sandbox.container.settings import Target as GivenTarget
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.layers.disk_watcher import DiskWatcher
+
+if TYPE_CHECKING:
+    from podbot.sandbox.layers import Layer
 
 READY_SECONDS = 60.0
 SELINUX = "/sys/fs/selinux/enforce"
@@ -81,6 +87,7 @@ class ContainerSession:
         """What was made last, for whoever tells of it."""
         self._watcher: DiskWatcher | None = None
         self._over = False
+        self._began = time.time()
         self._process = os.getpid()
         self._lock = threading.RLock()
 
@@ -179,6 +186,16 @@ class ContainerSession:
 
     def _reach(self, prepared: Prepared) -> Line:
         """A guest that answers, past the engine if that can be."""
+        view = prepared.workspace.contents.view
+        if view is None:
+            return self._reached(prepared)
+        try:
+            with view.mounted():
+                return self._reached(prepared)
+        except _idmapped.Unmappable as unmappable:
+            raise _overlays.refused(prepared.engine, str(unmappable)) from None
+
+    def _reached(self, prepared: Prepared) -> Line:
         why = _engines.why_stream(prepared.engine, self.settings.runtime)
         if why is None:
             try:
@@ -203,6 +220,7 @@ class ContainerSession:
                     running.hold(visitor.pid)
                     _making.check_visitor(visitor, prepared.identity)
                     _overlays.check(running.engine, visitor.pid, prepared.workspace.contents)
+                    _making.verify(running)
                 except BaseException:
                     line.close()
                     raise
@@ -214,6 +232,9 @@ class ContainerSession:
         return Line(running, line)
 
     def _by_stream(self, prepared: Prepared, why: str) -> Line:
+        if prepared.workspace.contents.view is not None:
+            # What is mounted in there could not be looked at.
+            raise _overlays.refused(prepared.engine, f"it cannot be looked into: {why}")
         running = self._created(prepared, stream=True)
         try:
             hijacked = running.engine.containers.attach(running.id)
@@ -223,6 +244,11 @@ class ContainerSession:
                 hijacked.close()
                 raise
             line = self._booted(Attached(hijacked))
+            try:
+                _making.verify(running)
+            except BaseException:
+                line.close()
+                raise
             if prepared.facts.local:
                 with contextlib.suppress(ContainerError):  # it ended: the channel will tell
                     running.hold(running.engine.containers.inspect(running.id).pid)
@@ -274,7 +300,7 @@ class ContainerSession:
                 raise
             self._prepared = replace(prepared, engine=other)
             engine, created = other, _making.create(other, spec)
-        return Running(engine, created, spec.name or created.id)
+        return Running(engine, created, spec)
 
     # Between start and end
 
@@ -316,7 +342,8 @@ class ContainerSession:
                     remedy="upload() what it needs",
                 )
             target = targets.checked(given, self.settings.policy)
-            prepared.workspace.fill(target, prepared.identity, self.settings.limits)
+            settings = self.settings
+            prepared.workspace.fill(target, prepared.identity, settings.limits, settings.title)
             self._prepared = replace(prepared, target=target)
             if self._watcher is not None and self.running is not None:
                 self._watcher.stop()
@@ -354,11 +381,25 @@ class ContainerSession:
 
     def _leave(self) -> None:
         prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            try:
-                prepared.workspace.settle()
-            finally:
-                prepared.place.remove()
+        if prepared is None:
+            return
+        try:
+            prepared.workspace.settle()
+        finally:
+            prepared.place.remove()
+        self._note(prepared.workspace.layer)
+
+    def _note(self, layer: Layer | None) -> None:
+        """Say in the books who made what stays of it, if anything does."""
+        settings, made = self.settings, self.made
+        if layer is not None and made is not None and layer.path.exists():
+            kept = bookkeeping.Kept(
+                layer, BACKEND, settings.policy.network, _report.guarantees(made),
+                _report.notes(made), settings.title, self._began,
+            )  # fmt: skip
+            bookkeeping.note(kept)
+        elif settings.layer is not None and not settings.layer.path.exists():
+            bookkeeping.left(settings.layer.id)
 
 
 def _selinux(prepared: Prepared, line: Line) -> bool:

@@ -71,12 +71,10 @@ class Overlaying:
     elsewhere: bool = False
 
 
-def why_copied(target: Target, overlaying: Overlaying, squashed: bool) -> str | None:
+def why_copied(target: Target, overlaying: Overlaying) -> str | None:
     """Why a folder must be copied to be reviewed; None if an overlay will do."""
     if overlaying.refused is not None:
         return overlaying.refused
-    if squashed:
-        return f"{target.path} is root's, and nobody inside may be root outside"
     if set(target.path) & set(",:\\\n"):
         return "the engine's overlays take no path with a comma, a colon or a backslash"
     if target.hidden_inside:

@@ -19,7 +19,9 @@ from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
 from podbot.sandbox import layers
 from podbot.sandbox.container import _target as targets
+from podbot.sandbox.container import place as places
 from podbot.sandbox.container._identity import Identity, Ids
+from podbot.sandbox.container._idmapped import Unmappable, View, swapped
 from podbot.sandbox.container._target import Overlaying, Target
 from podbot.sandbox.container.place import Place
 from podbot.sandbox.container.settings import WORKDIR, Settings
@@ -33,7 +35,7 @@ class Contents:
     """What a workspace is: where it lies, how it is mounted, and why it is not an overlay.
 
     ``mount`` is none if it is in the memory of another machine. ``lock`` is the layer's, and marks
-    it as in use.
+    it as in use. ``view`` must be mounted while a container starts.
     """
 
     mount: Mount | None
@@ -41,6 +43,7 @@ class Contents:
     layer: Layer | None = None
     lock: int = -1
     copied: str | None = None
+    view: View | None = None
 
 
 class Workspace:
@@ -74,12 +77,15 @@ class Workspace:
             fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
-    def fill(self, target: Target, identity: Identity, limits: Limits) -> None:
+    def fill(
+        self, target: Target, identity: Identity, limits: Limits, title: str | None = None
+    ) -> None:
         """Make an empty workspace, mounted already, that of a target: copied in, for review."""
         traits = _traits(identity)
         layer, lock = layers.create(
-            (target.path,), "copy", False, target.hidden, traits, filling=True
-        )
+            (target.path,), "copy", False, target.hidden, traits,
+            filling=True, title=title,
+        )  # fmt: skip
         try:
             # The same folder under another name: what is mounted inside goes along.
             os.rmdir(layer.upper(0))
@@ -111,12 +117,15 @@ def prepare(
         if settings.workspace == "bind":
             return _bound(settings, target, identity), place
         if settings.layer is not None:
-            return _continued(settings.layer, target, identity, overlaying), place
+            return _continued(settings.layer, target, identity, overlaying, place), place
         copied = "a copy was asked for"
         if settings.workspace == "review":
-            reason = targets.why_copied(target, overlaying, identity.squashed)
+            reason = targets.why_copied(target, overlaying)
             if reason is None:
-                return _overlaid(target, overlaying), place
+                try:
+                    return _overlaid(target, identity, overlaying, place, settings.title), place
+                except Unmappable as unmappable:
+                    reason = _roots_own(target, unmappable)
             copied = reason
         return _copied(settings, target, identity, copied), place
     except BaseException:
@@ -155,27 +164,60 @@ def _bound(settings: Settings, target: Target, identity: Identity) -> Contents:
     return Contents(BindMount(target.path, WORKDIR), Path(target.path))
 
 
-def _overlaid(target: Target, overlaying: Overlaying) -> Contents:
+def _overlaid(
+    target: Target,
+    identity: Identity,
+    overlaying: Overlaying,
+    place: Place,
+    title: str | None = None,
+) -> Contents:
+    traits = _overlay_traits(identity, overlaying)
     layer, lock = layers.create(
-        (target.path,), "overlay", False, target.hidden, Traits(overlaying.marks)
+        (target.path,), "overlay", False, target.hidden, traits, title=title
     )
     try:
+        owner, view = target.owner, _view(target, identity, place)
+        if view is not None:
+            places.sweep()  # what was left mounted by a start that was killed
+            view.check_owners()
+            view.try_overlay(layer.upper(0))
+            owner = swapped(owner)
         if os.geteuid() == 0:
-            os.chown(layer.upper(0), *target.owner)  # it stands for the target inside
+            os.chown(layer.upper(0), *owner)  # it stands for the target inside
     except BaseException:
         os.close(lock)
-        layers.unmake(layer.path, 1)
+        layers.scrap(layer.path)
         raise
-    return Contents(_overlay_of(layer), layer.upper(0), layer, lock)
+    return Contents(_overlay_of(layer, view), layer.upper(0), layer, lock, view=view)
 
 
-def _overlay_of(layer: Layer) -> OverlayMount:
-    return OverlayMount(layer.targets[0], WORKDIR, str(layer.upper(0)), str(layer.path / "0.work"))
+def _overlay_of(layer: Layer, view: View | None) -> OverlayMount:
+    source = layer.targets[0] if view is None else str(view.place)
+    return OverlayMount(source, WORKDIR, str(layer.upper(0)), str(_work(layer)))
+
+
+def _work(layer: Layer) -> Path:
+    return layer.path / "0.work"
+
+
+def _view(target: Target, identity: Identity, place: Place) -> View | None:
+    """What nobody is shown of root's folder; others see theirs as it is."""
+    return View(target.path, place.lower) if identity.squashed else None
+
+
+def _overlay_traits(identity: Identity, overlaying: Overlaying) -> Traits:
+    return Traits(overlaying.marks, identity.outside[0] if identity.squashed else None)
+
+
+def _roots_own(target: Target, why: Unmappable) -> str:
+    return f"{target.path} is root's, nobody inside may be root outside, and {why}"
 
 
 def _copied(settings: Settings, target: Target, identity: Identity, reason: str) -> Contents:
     traits = _traits(identity)
-    layer, lock = layers.create((target.path,), "copy", False, target.hidden, traits, filling=True)
+    layer, lock = layers.create(
+        (target.path,), "copy", False, target.hidden, traits, filling=True, title=settings.title
+    )
     try:
         _copy_in(target, layer, identity, settings.limits)
         layers.complete(layer, lock)
@@ -193,7 +235,7 @@ def _copy_in(target: Target, layer: Layer, identity: Identity, limits: Limits) -
 
 
 def _continued(
-    layer: Layer, target: Target, identity: Identity, overlaying: Overlaying
+    layer: Layer, target: Target, identity: Identity, overlaying: Overlaying, place: Place
 ) -> Contents:
     """A kept layer; refused if it was made for ids or marks that this engine would not use."""
     if (target.path,) != layer.targets:
@@ -203,8 +245,15 @@ def _continued(
             remedy="put them back where they were; a container works on one folder",
         )
     overlay = layer.method != "copy"
-    fitting = Traits(overlaying.marks) if overlay else _traits(identity)
-    refusal = targets.why_copied(target, overlaying, identity.squashed) if overlay else None
+    fitting = _overlay_traits(identity, overlaying) if overlay else _traits(identity)
+    refusal = targets.why_copied(target, overlaying) if overlay else None
+    view = _view(target, identity, place) if overlay else None
+    if view is not None and refusal is None:
+        try:
+            with view.mounted():
+                pass
+        except Unmappable as unmappable:
+            refusal = _roots_own(target, unmappable)
     if layer.traits != fitting or refusal is not None:
         raise LaunchError(
             f"layer {layer.id} cannot be used with this engine: "
@@ -214,7 +263,7 @@ def _continued(
         )
     lock = layers.reopen(layer, False, target.hidden)
     if overlay:
-        return Contents(_overlay_of(layer), layer.upper(0), layer, lock)
+        return Contents(_overlay_of(layer, view), layer.upper(0), layer, lock, view=view)
     mount = BindMount(str(layer.upper(0)), WORKDIR)
     return Contents(mount, layer.upper(0), layer, lock, "it continues in a layer that is a copy")
 

@@ -1,11 +1,11 @@
-"""The container backend's launcher: what `find("container")` gives."""
+"""The container backend's launcher: what `backends.find` gives."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
 from podbot.sandbox.container._session import ContainerSession
-from podbot.sandbox.container.settings import ContainerOptions, Settings, Target
+from podbot.sandbox.container.settings import BACKEND, ContainerOptions, Settings, Target
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.policy import Policy
@@ -21,7 +21,7 @@ class ContainerLauncher(Launcher):
     Launching again, after the container was stopped or lost, goes on over the same files.
     """
 
-    name = "container"
+    name = BACKEND
     options = ("target", *ContainerOptions.__annotations__)
     """What `open` takes for this backend, for whoever misspells one."""
 

@@ -22,10 +22,12 @@ from pathlib import Path
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass
 from podbot.sandbox import layers
+from podbot.sandbox.container import _idmapped
 
 FOLDER = "containers"
 INSIDE = "/run/podbot/door"
 SOCKET = "line"
+LOWER = "lower"
 DRAFT = ".new-"
 LOOK_SECONDS = 0.5
 """How long to wait for a guest before asking the engine whether its container still runs."""
@@ -75,11 +77,16 @@ class Place:
         """An empty folder, for a sandbox that has no other."""
         return self.path / "workspace"
 
+    @property
+    def lower(self) -> Path:
+        """Where a folder of root's is mounted as nobody sees it, while a container starts."""
+        return self.path / LOWER
+
     def remove(self) -> None:
         """The container is gone: take all of it away. May be called twice."""
         try:
             if os.path.lexists(self.path):
-                layers.remove(self.path)
+                _removed(self.path)
         finally:  # what could not be removed is left for a sweep, which a lock would keep away
             if self._lock >= 0:
                 os.close(self._lock)
@@ -115,7 +122,7 @@ class Door:
             look()
             if time.monotonic() > deadline:
                 raise LaunchError(
-                    f"the guest did not come within {seconds:.0f} s",
+                    f"the guest did not connect within {seconds:.0f} s",
                     kind=Kind.GUEST_UNRESPONSIVE,
                     remedy="look at what else this machine is doing; "
                     "`podbot doctor` tells whether containers work here",
@@ -143,11 +150,17 @@ def sweep(dry_run: bool = False) -> list[str]:
             lock = _locked(entry)
             try:
                 if not dry_run:
-                    layers.remove(entry)
+                    _removed(entry)
                 found.append(entry.name)
             finally:
                 os.close(lock)
     return found
+
+
+def _removed(path: Path) -> None:
+    if (path / LOWER).exists():
+        _idmapped.take_down(path / LOWER)  # read-only: what is there could not be removed anyway
+    layers.remove(path)
 
 
 def any_left() -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from podbot.engine.image.images import DEFAULT_IMAGE
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import dataclass, field
+from podbot.sandbox.layers import check_title
 from podbot.sandbox.limits import GIB, Limits
 from podbot.sandbox.policy import Policy
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 Target = str | os.PathLike[str]
 Workspace = Literal["review", "copy", "bind"]
 Runtime = Literal["runc", "crun", "runsc", "kata"]
+Seccomp = Literal["podbot", "engine"]
 
+BACKEND = "container"
+"""What `open` calls this backend."""
 WORKDIR = "/workspace"
 """Where the workspace is inside, whatever it is outside."""
 NOBODY = 65534
@@ -49,6 +53,8 @@ class ContainerOptions(TypedDict, total=False):
     idle: float | None
     confined: bool
     privileged: bool
+    title: str | None
+    seccomp: Seccomp
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,9 @@ class Settings:
     - ``confined``: the file verbs stay below the workspace; commands see the image as ever.
     - ``privileged``: root inside, with every capability and device that the engine has to give;
       where the engine runs as root, it can take over the machine. Without a target only.
+    - ``title``: what the work is called where its changes are listed.
+    - ``seccomp``: the filter of system calls, ``podbot``'s own or the ``engine``'s, which lets
+      namespaces be made inside. A Podman on another machine has only its own.
     """
 
     target: Target | None = None
@@ -91,6 +100,8 @@ class Settings:
     idle: float | None = None
     confined: bool = False
     privileged: bool = False
+    title: str | None = None
+    seccomp: Seccomp = "podbot"
 
     @classmethod
     def of(cls, target: Target | None, options: ContainerOptions) -> Settings:
@@ -103,10 +114,13 @@ class Settings:
             if not isinstance(getattr(self, name), bool):  # the text "false" would count as yes
                 value = getattr(self, name)
                 raise _refused(f"{name}={value!r:.80} is neither True nor False", "pass a bool")
+        check_title(self.title)
         if self.workspace not in ("review", "copy", "bind"):
             raise _refused(
                 f"workspace={self.workspace!r} is not known", 'use "review", "copy" or "bind"'
             )
+        if self.seccomp not in ("podbot", "engine"):
+            raise _refused(f"seccomp={self.seccomp!r} is not known", 'use "podbot" or "engine"')
         if not self.image.strip():
             raise LaunchError(
                 "no image was named",

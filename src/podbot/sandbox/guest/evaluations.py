@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import struct
+import time
 
 from podbot.sandbox.guest.families import JOB_VARIABLE
 from podbot.sandbox.guest.processes import Exec
@@ -48,63 +49,99 @@ PROGRAM = r"""
 import sys
 def read():
     return sys.stdin.buffer.read().decode("utf-8")
+def parts():
+    # What it is made of. The standard library's own modules are told by their folders.
+    import os
+    library = os.path.join(os.path.dirname(os.__file__), "")
+    found = {sys.executable, sys.prefix + "/pyvenv.cfg", *sys.path}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None) or library
+        if not path.startswith(library) or "/site-packages/" in path:
+            found.add(path)
+    for folder in sys.path:
+        if os.path.isdir(folder):
+            names = [name for name in os.listdir(folder) if name.endswith(".pth")]
+            found.update(os.path.join(folder, name) for name in names)
+    return b"\0".join(os.fsencode(path) for path in [sys.executable, *sorted(found)] if path)
 def template(workspace):
-    import _ast, _socket, ctypes, gc, os
-    def no_more(code=1):
-        os._exit(code)
+    import _ast, _socket, atexit, ctypes, gc, os
+    prctl = ctypes.CDLL(None).prctl
+    prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+    def die_with_parent():
+        if prctl(1, 9, 0, 0, 0):
+            os._exit(1)
     try:
-        prctl = ctypes.CDLL(None).prctl
-        prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
-        # Not dumpable: what runs here must not reach into this memory. Killed with the guest.
-        if prctl(4, 0, 0, 0, 0) or prctl(1, 9, 0, 0, 0) or len(os.listdir("/proc/self/task")) > 1:
-            no_more()
+        die_with_parent()
+        # Not dumpable: what runs here must not reach into this memory.
+        if prctl(4, 0, 0, 0, 0) or len(os.listdir("/proc/self/task")) > 1:
+            os._exit(1)
         os.chdir("/")
+        # Forking the next one must not push aside the one that has just got its order.
+        ordinary = os.sched_getscheduler(0) == os.SCHED_OTHER
+        if ordinary:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         line = _socket.socket(fileno=3)
-        seen = {sys.executable, sys.prefix + "/pyvenv.cfg", sys.exec_prefix + "/pyvenv.cfg"}
-        seen.update(getattr(module, "__file__", None) or "" for module in sys.modules.values())
-        for folder in sys.path:
-            seen.add(folder)
-            if os.path.isdir(folder):
-                names = [name for name in os.listdir(folder) if name.endswith(".pth")]
-                seen.update(os.path.join(folder, name) for name in names)
-        line.send(b"\0".join(os.fsencode(path) for path in sorted(seen) if path))
+        line.send(parts())
+        set_up(workspace)
         gc.collect()
         gc.freeze()
         while True:
-            ahead = os.fork()
-            if ahead:
-                if os.waitpid(ahead, 0)[1]:
-                    no_more()
-                continue
-            if prctl(1, 9, 0, 0, 0):
-                no_more()
+            near, far = _socket.socketpair()
+            between = os.fork()
+            if not between:
+                break
+            far.close()
+            # Its child has the guest for a parent once this one is gone.
+            if os.waitpid(between, 0)[1]:
+                os._exit(1)
+            near.send(b"!")
+            near.recv(1)  # until it has an order, or is dead
+            near.close()
+        near.close()
+        if os.fork():
+            os._exit(0)
+        if ordinary:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        # Memory is copied when it is first touched: now, while nobody waits.
+        os.environ["JOB"] = "0"
+        run("1 + 1")
+        gc.collect()
+        gc.freeze()
+        far.recv(1)
+        die_with_parent()
+        me = os.getpid()
+        line.send(b"%d" % me)
+        taker = fds = None
+        while taker != me:  # else it was for one that is dead
+            for fd in fds or ():
+                os.close(fd)
             order, extra, _, _ = line.recvmsg(256, 256)
-            mark, job = order.decode().split()
+            taker, job, mark = order.decode().split()
+            taker = int(taker)
             fds = [
                 int.from_bytes(raw[at : at + 4], sys.byteorder)
                 for _, _, raw in extra for at in range(0, len(raw), 4)
             ]
-            if len(fds) != 3:
-                no_more()
-            # Its parent ends at once, so that it becomes the guest's child.
-            child = os.fork()
-            if child:
-                line.send(b"%d" % child)
-                no_more(0)
-            break
     except BaseException:
-        no_more()
+        os._exit(1)
     line.close()
+    far.close()
     for target, fd in enumerate(fds):
         os.dup2(fd, target)
     for fd in fds:
         os.close(fd)
+    prctl(1, 0, 0, 0, 0)
     prctl(4, 1, 0, 0, 0)
     os.environ["JOB"] = job
-    code = read()  # which comes once the guest knows of us: before that, no session of our own
     os.setsid()
     os.chdir(workspace)
-    return mark, code
+    return mark, read()
+def set_up(workspace):
+    sys.argv = [""]
+    sys.path.append(workspace)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    sys.excepthook = hook
 def run(code):
     import _ast  # the plain one imports half the library
     main = type(sys)("__main__")
@@ -125,9 +162,15 @@ def hook(kind, error, trace):
         trace = trace.tb_next
     traceback.print_exception(kind, error, trace)
 def leave():
-    # What ending the interpreter would do, for code that imported nothing: its objects go.
-    import gc, os
-    end = os._exit
+    # What ending the interpreter does, for code that imported nothing and has no file open: it
+    # waits for threads, calls those who asked to be called, and lets the objects go.
+    import _io, atexit, gc, os
+    if any(isinstance(each, _io._IOBase) for each in gc.get_objects()):
+        return
+    end, threading = os._exit, sys.modules.get("threading")
+    if threading:
+        threading._shutdown()
+    atexit._run_exitfuncs()
     sys.modules.pop("__main__", None)
     gc.collect()
     for stream in (sys.stdout, sys.stderr):
@@ -135,12 +178,11 @@ def leave():
             stream.flush()
     end(0)
 workspace, is_fork = sys.argv[1], len(sys.argv) == 2
-mark, code = template(workspace) if is_fork else (sys.argv[2], read())
-sys.argv = [""]
-sys.path.append(workspace)
-for stream in (sys.stdout, sys.stderr):
-    stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-sys.excepthook = hook
+if is_fork:
+    mark, code = template(workspace)
+else:
+    mark, code = sys.argv[2], read()
+    set_up(workspace)
 known = len(sys.modules)
 value = run(code)
 if value is not None:
@@ -155,6 +197,8 @@ if is_fork and len(sys.modules) == known:
 
 ANSWER_SECONDS = 0.25
 """How long a template may take to fork before it counts as stopped."""
+MOST_FAILURES = 3
+"""How often an interpreter may end before it is ready until it is taken for one that cannot be."""
 HELLO_SIZE = 1 << 18
 MOST_PATHS = 4096
 # What the shims of version managers go by, in the working folder or above it.
@@ -175,7 +219,7 @@ class Evaluation(Exec):
         self, argv: list[str], env: Mapping[str, str], cwd: str | int, actions: Actions
     ) -> int:
         """Have the template fork one, or start an interpreter."""
-        self._origin = _Origin.of(env, self.guest.workdir)
+        self._origin = _Origin(env)
         template = self.guest.evaluations.fitting(self._origin)
         if template is not None:
             enter(cwd)  # refused as for any command; the fork steps there itself
@@ -202,7 +246,8 @@ class Evaluations:
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
         self._template: _Template | None = None
-        self._useless: _Origin | None = None
+        self._failed: _Origin | None = None
+        self._failures = 0
 
     def fitting(self, origin: _Origin) -> _Template | None:
         """The template, if it is ready and still what a new interpreter would be."""
@@ -214,46 +259,53 @@ class Evaluations:
 
     def prepare(self, origin: _Origin) -> None:
         """Start one, unless one is there or it is known that there cannot be."""
-        if self._template is None and origin != self._useless:
+        if self._template is not None:
+            return
+        if origin != self._failed:
+            self._failed, self._failures = None, 0
+        if self._failures < MOST_FAILURES:
             try:
                 self._template = _Template(self._guest, origin)
             except (Refused, OSError):
-                self._useless = origin
+                self._note_failure(origin)
 
     def drop(self) -> None:
         """End the template, if there is one."""
         template, self._template = self._template, None
         if template is not None:
-            if not template.is_ready:  # it ended by itself: this interpreter will not do
-                self._useless = template.origin
+            if not template.is_ready:
+                self._note_failure(template.origin)
             template.close()
+
+    def _note_failure(self, origin: _Origin) -> None:
+        self._failed = origin
+        self._failures += 1
 
 
 class _Origin:
-    """What decides which interpreter runs: the program on PATH, variables, a shim's settings."""
+    """What decides which interpreter is started: the program on PATH, and the variables."""
 
-    def __init__(self, env: Mapping[str, str], program: str, settings: State) -> None:
-        self.env = env
-        self._facts = (env, program, settings)
-
-    @classmethod
-    def of(cls, env: Mapping[str, str], workdir: str) -> _Origin:
-        """How it is now."""
-        env = {name: value for name, value in env.items() if name != JOB_VARIABLE}
-        program = find_program("python3", env.get("PATH", DEFAULT_PATH))
-        # A shim lies in a folder beside its settings.
-        paths = [program, os.path.join(os.path.dirname(os.path.dirname(program)), "version")]
-        folder = workdir
-        while True:
-            paths += [os.path.join(folder, name) for name in VERSION_FILES]
-            if folder == os.path.dirname(folder):
-                return cls(env, program, _state(paths))
-            folder = os.path.dirname(folder)
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = {name: value for name, value in env.items() if name != JOB_VARIABLE}
+        self.program = find_program("python3", env.get("PATH", DEFAULT_PATH))
+        self._state = _state([self.program])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Origin) and self._facts == other._facts
+        return isinstance(other, _Origin) and (
+            (self._state, self.program, self.env) == (other._state, other.program, other.env)
+        )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # compared, and never looked up
+
+    def settings(self, workdir: str) -> list[str]:
+        """Where the program looks up which interpreter it stands for, if it is a shim."""
+        beside = os.path.dirname(os.path.dirname(self.program))
+        found = [os.path.join(beside, "version")]
+        folder = ""
+        for name in workdir.split("/"):
+            folder = f"{folder}{name}/"
+            found += [folder + file for file in VERSION_FILES]
+        return found
 
 
 def _state(paths: list[str]) -> State:
@@ -274,8 +326,12 @@ class _Template:
 
     def __init__(self, guest: Guest, origin: _Origin) -> None:
         self._guest, self.origin = guest, origin
-        self._paths: list[str] = []
-        self._state: State = ()
+        self._paths = origin.settings(guest.workdir)
+        self._state = _state(self._paths)
+        self.is_ready = False
+        """Whether it has said what it is made of."""
+        self._waiting: int | None = None
+        self._closed = False
         self.pid: int | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         actions: Actions = []
@@ -303,35 +359,48 @@ class _Template:
         guest.loop.on_exit(self.pid, self._exited)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it has said what it is made of."""
-        return bool(self._paths)
-
-    @property
     def is_stale(self) -> bool:
         """Whether anything it is made of has changed."""
         return _state(self._paths) != self._state
 
     def fork(self, mark: str, job: int, streams: list[int]) -> int | None:
-        """The pid of a new fork on these streams; None if it does not come."""
-        packed = struct.pack("3i", *streams)
-        order = f"{mark} {job}".encode("ascii")
-        try:
-            self._line.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
-            if not select.select([self._line], [], [], ANSWER_SECONDS)[0]:
+        """The pid of a fork on these streams; None if there is none soon."""
+        pid = self._ahead()
+        if pid is not None:
+            packed = struct.pack("3i", *streams)
+            order = f"{pid} {job} {mark}".encode("ascii")
+            try:
+                self._line.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
+            except OSError:
                 return None
-            said = self._line.recv(64)
-        except OSError:
-            return None
-        return int(said) if said.isdigit() else None
+        return pid
+
+    def _ahead(self) -> int | None:
+        """The fork that waits for an order."""
+        until = time.monotonic() + ANSWER_SECONDS
+        while True:
+            pid = self._waiting
+            doing = _doing(pid) if pid is not None else "Z"
+            if doing in "Tt":
+                return None  # something in here has stopped it
+            self._waiting = None
+            if doing not in "ZX":
+                return pid
+            left = max(0.0, until - time.monotonic())
+            if self._closed or not select.select([self._line], [], [], left)[0]:
+                return None
+            self._heard(0)
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill it, and the fork that waits."""
         if self.pid is not None:  # not reaped yet: the number is nobody else's
             os.kill(self.pid, signal.SIGKILL)
+        if self._waiting is not None and _doing(self._waiting) in "Tt":
+            os.kill(self._waiting, signal.SIGKILL)  # the others notice that the line is closed
 
     def close(self) -> None:
         """Kill it, and let go."""
+        self._closed = True
         self.kill()
         self._guest.jobs.pop(self.number, None)
         self._guest.loop.unwatch(self._line.fileno())
@@ -347,8 +416,24 @@ class _Template:
             return
         except OSError:
             said = b""
-        if not said or self._paths:
+        if self.is_ready and said.isdigit():
+            self._waiting = int(said)
+            return
+        if not said or self.is_ready:
             self._guest.evaluations.drop()
             return
-        self._paths = [os.fsdecode(path) for path in said.split(b"\0")][:MOST_PATHS]
-        self._state = _state(self._paths)
+        interpreter, *parts = [os.fsdecode(path) for path in said.split(b"\0")][:MOST_PATHS]
+        if _state([interpreter]) == _state([self.origin.program]):  # it is no shim
+            self._paths, self._state = [], ()
+        self._paths += parts
+        self._state += _state(parts)
+        self.is_ready = True
+
+
+def _doing(pid: int) -> str:
+    """The letter for what a process does; Z for one that is dead."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rsplit(b")", 1)[1].split()[0].decode()
+    except (OSError, IndexError):
+        return "Z"

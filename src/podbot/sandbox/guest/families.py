@@ -113,6 +113,11 @@ def end_descendants() -> None:
     """Kill everything below this process, whatever it did to get away, and wait for it."""
     me = os.getpid()
     for _ in range(800):
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return  # orphans come to us: without children there is nothing below us
         table = process_table()
         below = [
             pid
@@ -126,9 +131,4 @@ def end_descendants() -> None:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 pass  # gone meanwhile
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            pass
         time.sleep(0.005)

@@ -270,12 +270,23 @@ class Spawned:
     def read(self, request: Head) -> None:
         """Answer an `output` request now, or when there is something to say."""
         name = request["stream"]
+        if request.get("close"):
+            self._let_go(name)
         waiting = self.readers[name]
         waiting.append(request)
         self._feed(name)
         timeout = request.get("timeout")
         if request in waiting and timeout is not None:
             self.guest.loop.after(timeout, lambda: self._overdue(name, request))
+
+    def _let_go(self, name: str) -> None:
+        """Nobody reads a stream any more; a terminal that nobody sits at hangs up."""
+        stream = self.streams.get(name)
+        if stream is not None:
+            stream.clear()
+            stream.close()
+        if self._terminal is not None and self.input is not None:
+            self.input.close()
 
     def _overdue(self, name: str, request: Head) -> None:
         if request in self.readers[name]:

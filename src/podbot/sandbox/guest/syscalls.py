@@ -21,7 +21,8 @@ class _Libc:
         self._libc: ctypes.CDLL | None = None
         self.has_openat2 = True
 
-    def _load(self) -> ctypes.CDLL:
+    def load(self) -> ctypes.CDLL:
+        """The library itself; what forks guests does this once for all of them."""
         if self._libc is None:
             import ctypes
 
@@ -32,11 +33,15 @@ class _Libc:
 
     def become_subreaper(self) -> None:
         """Orphans below this process come to it instead of to the host's init."""
-        self._load().prctl(36, self._ctypes.c_ulong(1), 0, 0, 0)
+        self.load().prctl(36, self._ctypes.c_ulong(1), 0, 0, 0)
+
+    def die_with_parent(self, wanted: bool) -> None:
+        """Whether the kernel kills this process when its parent ends."""
+        self.load().prctl(1, self._ctypes.c_ulong(9 if wanted else 0), 0, 0, 0)
 
     def openat2(self, dir_fd: int, path: str, flags: int, mode: int) -> int:
         """Open beneath a folder: no `..`, link or magic link leads out of it."""
-        libc = self._load()
+        libc = self.load()
         beneath_no_magiclinks = 0x08 | 0x02
         how = struct.pack("QQQ", flags | os.O_CLOEXEC, mode, beneath_no_magiclinks)
         for _ in range(100):

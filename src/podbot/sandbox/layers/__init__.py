@@ -12,15 +12,18 @@ its maker dies it is swept.
 
 from podbot.sandbox.layers._files import META, TRASH
 from podbot.sandbox.layers._layer import (
+    MAX_TITLE,
     ORDINARY,
     Layer,
     Traits,
     boot_id,
+    check_title,
     complete,
     create,
     found,
     get,
     hold,
+    program,
     reopen,
     stand_on,
 )
@@ -29,8 +32,8 @@ from podbot.sandbox.layers._root import ROOT_VARIABLE, described, entries, outsi
 from podbot.sandbox.layers._sweeping import SweptLayers, sweep, sweep_half_filled
 
 __all__ = [
-    "META", "ORDINARY", "ROOT_VARIABLE", "TRASH", "Layer", "SweptLayers", "Traits", "boot_id",
-    "complete", "create", "described", "entries", "found", "get", "hold", "outside_of", "place",
-    "put_away_before", "remove", "reopen", "root", "scrap", "stand_on", "sweep",
-    "sweep_half_filled", "throw_away", "unmake",
+    "MAX_TITLE", "META", "ORDINARY", "ROOT_VARIABLE", "TRASH", "Layer", "SweptLayers", "Traits",
+    "boot_id", "check_title", "complete", "create", "described", "entries", "found", "get",
+    "hold", "outside_of", "place", "program", "put_away_before", "remove", "reopen", "root",
+    "scrap", "stand_on", "sweep", "sweep_half_filled", "throw_away", "unmake",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import stat
+import sys
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,9 @@ from podbot.sandbox.layers import closed
 from podbot.sandbox.layers._files import DISCARDED, FILLING, HIDDEN, META, NAME, TRASH, locked
 from podbot.sandbox.layers._removing import remove, throw_away, unmake
 from podbot.sandbox.layers._root import ROOT_VARIABLE, checked_root, entries, place, root
+
+MAX_TITLE = 200
+"""Characters of a title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Layer:
 
     ``since_ns`` is when it was begun, before anything could run over it, and ``clock`` the boot
     and the time since boot at that moment. ``hidden`` are the paths in its targets that the policy
-    hid.
+    hid. ``title`` is what its maker calls the work, ``program`` the one that made it: so it can be
+    told from others even if nothing else was noted before that was killed.
     """
 
     path: Path
@@ -54,6 +59,8 @@ class Layer:
     clock: tuple[str, int] = ("", 0)
     hidden: tuple[str, ...] = ()
     traits: Traits = ORDINARY
+    title: str | None = None
+    program: str = ""
 
     @property
     def id(self) -> str:
@@ -140,6 +147,7 @@ def create(
     traits: Traits = ORDINARY,
     *,
     filling: bool = False,
+    title: str | None = None,
 ) -> tuple[Layer, int]:
     """A new layer and its lock, which marks it as live until the descriptor is closed.
 
@@ -150,7 +158,10 @@ def create(
     path = root() / f"{stamp}-{os.urandom(4).hex()}"
     clock = (boot_id(), time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     inside = tuple(h for h in hidden if any(f"{h}/".startswith(f"{t}/") for t in targets))
-    layer = Layer(path, targets, now / 1e9, os.getpid(), method, now, clock, inside, traits)
+    layer = Layer(
+        path, targets, now / 1e9, os.getpid(), method, now, clock, inside, traits,
+        title, program(),
+    )  # fmt: skip
     try:
         try:
             os.mkdir(path, 0o700)
@@ -173,6 +184,7 @@ def create(
                 "version": 1, "targets": list(targets), "created": layer.created,
                 "owner": layer.owner, "method": method,
                 "since_ns": now, "clock": clock, "hidden": inside,
+                "title": title, "program": layer.program,
             }  # fmt: skip
             if traits != ORDINARY:
                 meta |= {"marks": traits.marks, "nobody": traits.nobody}
@@ -198,6 +210,24 @@ def create(
             remedy=f"free some space or descriptors, or set {ROOT_VARIABLE} to another disk",
         ) from None
     return layer, lock
+
+
+def program() -> str:
+    """What people call the program we are in."""
+    folder, _, name = sys.argv[0].rpartition("/") if sys.argv else ("", "", "")
+    if name == "__main__.py":  # of ``python -m package``
+        name = folder.rpartition("/")[2]
+    return "python" if name in ("", "-c", "-m", "-") else name[:MAX_TITLE]
+
+
+def check_title(title: object) -> None:
+    """Refuse what cannot stand in a list as the title of some work."""
+    if title is not None and not (isinstance(title, str) and 0 < len(title.strip()) <= MAX_TITLE):
+        raise LaunchError(
+            f"{title!r:.80} cannot be the title of a sandbox",
+            kind=Kind.INVALID,
+            remedy=f"pass a text of 1 to {MAX_TITLE} characters, or none",
+        )
 
 
 def complete(layer: Layer, lock: int, *, durable: bool = False) -> None:
@@ -347,6 +377,8 @@ def _read(path: Path) -> Layer:
         (str(boot), int(since_boot)),
         tuple(map(str, hidden)),
         _traits(meta) if "marks" in meta else ORDINARY,
+        None if meta.get("title") is None else str(meta["title"]),
+        str(meta.get("program", "")),
     )
 
 

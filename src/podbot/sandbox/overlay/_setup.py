@@ -10,13 +10,13 @@ without ever running anything.
 
 from __future__ import annotations
 
+import _socket as socket
 import contextlib
 import errno
 import fcntl
 import os
 import resource
 import signal
-import socket
 import stat
 import struct
 from collections.abc import Iterator
@@ -303,9 +303,12 @@ def _devices(devices: list[tuple[bytes, int]]) -> None:
 
 
 def _loopback_up() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
+    control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
         request = struct.pack("16sh22x", b"lo", 0x1 | 0x8)  # IFF_UP, IFF_LOOPBACK
         fcntl.ioctl(control, 0x8914, request)  # SIOCSIFFLAGS
+    finally:
+        control.close()
 
 
 def _lock_down(plan: Plan) -> None:

@@ -65,7 +65,8 @@ class Weaver:
         mount = kernel.clone_tree(folder, recursive=with_mounts)
         try:
             flags = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
-            kernel.map_ids(mount, namespace, flags)
+            flags |= kernel.MOUNT_ATTR_IDMAP
+            kernel.set_attributes(mount, flags, recursive=True, users=namespace)
         except OSError:
             os.close(mount)
             raise

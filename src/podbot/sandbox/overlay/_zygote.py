@@ -9,7 +9,7 @@ it. It must stay single-threaded, and must never run anything for a sandbox itse
 
 from __future__ import annotations
 
-import array
+import _socket as socket  # the plain one brings a quarter of the standard library
 import contextlib
 import fcntl
 import gc
@@ -18,7 +18,7 @@ import os
 import resource
 import select
 import signal
-import socket
+import struct
 import sys
 import time
 
@@ -91,7 +91,7 @@ class Undertaker:
         try:
             if self._line is None:
                 self._line = self._begin()
-            socket.send_fds(self._line, [path or b"-"], fds, socket.MSG_DONTWAIT)
+            _send(self._line, path or b"-", fds, socket.MSG_DONTWAIT)
         except OSError:
             return False  # it is behind, or gone: the caller does it
         return True
@@ -199,7 +199,7 @@ class Zygote:
             for folder in request["cgroups"]:
                 with open(f"{folder}/cgroup.procs", "w") as file:
                     file.write(str(child.pid))
-            socket.send_fds(child.orders, [plan], [line])
+            _send(child.orders, plan, [line])
         except OSError as error:
             kind = "userns_denied" if isinstance(error, kernel.KernelError) else "launch_failed"
             _report(line, kind, f"making namespaces: {error}", _setup.DOCTOR)
@@ -403,20 +403,26 @@ def _say(line: int, head: dict[str, object]) -> None:
         os.write(line, HEADER.pack(len(body), 0) + body)
 
 
+def _send(line: socket.socket, data: bytes, fds: list[int], flags: int = 0) -> None:
+    rights = struct.pack(f"{len(fds)}i", *fds)
+    with_it = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if fds else []
+    line.sendmsg([data], with_it, flags)
+
+
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    fds = array.array("i")
     data, ancillary, _, _ = control.recvmsg(
-        MESSAGE_LIMIT, socket.CMSG_SPACE(2 * fds.itemsize), socket.MSG_CMSG_CLOEXEC
+        MESSAGE_LIMIT, socket.CMSG_SPACE(struct.calcsize("2i")), socket.MSG_CMSG_CLOEXEC
     )
+    fds: list[int] = []
     for _, _, raw in ancillary:
-        fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
-    return data, list(fds)
+        fds += struct.unpack(f"{len(raw) // 4}i", raw[: len(raw) - len(raw) % 4])
+    return data, fds
 
 
 def main() -> None:
     """Serve the control socket whose descriptor, and the owner whose pid, are on the line."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    control.set_inheritable(False)
+    os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 1 << 20)  # what the owner's caller left open for children
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))  # one lock a sandbox

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podbot.errors import Kind, LaunchError, SandboxError
-from podbot.frozen import dataclass
-from podbot.sandbox import interpreter, layers
+from podbot.errors import Kind, LaunchError
+from podbot.sandbox import bookkeeping, interpreter, layers
 from podbot.sandbox.folders import Target
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
@@ -30,6 +30,7 @@ from podbot.sandbox.overlay import (
     cgroups,
     owner,
 )
+from podbot.sandbox.overlay._running import Below, Running
 from podbot.sandbox.overlay._view import View
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.overlay.shared import PRIVATE
@@ -37,7 +38,6 @@ from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from podbot.sandbox.layers.disk_watcher import Watcher
     from podbot.sandbox.overlay._plan import Bind, Overlay, Plan
 
 
@@ -49,7 +49,8 @@ class OverlayLauncher(Launcher):
     layer to go on in; its targets are those of the sandbox, and it stays. With both, the sandbox
     sees that layer and works in one of its own over it, which is removed at close: the kept one is
     held meanwhile, and stays exactly as it was. ``confined``: the file verbs stay below the working
-    folder, as on other backends; commands see the rest as ever.
+    folder, as on other backends; commands see the rest as ever. ``title``: what the work is called
+    where its changes are listed.
     """
 
     name = "overlay"
@@ -63,7 +64,9 @@ class OverlayLauncher(Launcher):
         discard: bool = False,
         layer: Layer | None = None,
         confined: bool = False,
+        title: str | None = None,
     ):
+        layers.check_title(title)
         self.targets: tuple[Target, ...]
         if layer is not None:
             if target is not None:
@@ -84,6 +87,7 @@ class OverlayLauncher(Launcher):
         self.discard = discard
         self.layer = layer
         self.confined = confined
+        self.title = title
 
     def launch(self) -> Launched:
         """Start the sandbox; a target overlay cannot serve is copied instead, and said so."""
@@ -122,7 +126,9 @@ class OverlayLauncher(Launcher):
     def _start(self, view: View, method: str, reason: str | None) -> Launched:
         copied = method == "copy"
         home = view.home_layer is not None
-        layer, lock = layers.create(view.targets, method, home, view.hidden, filling=copied)
+        layer, lock = layers.create(
+            view.targets, method, home, view.hidden, filling=copied, title=self.title
+        )
         try:
             if copied:
                 from podbot.sandbox.layers.baseline import Baseline
@@ -164,7 +170,7 @@ class OverlayLauncher(Launcher):
                 raise
             try:
                 reason = _CONTINUES_A_COPY if copied else None
-                return self._run(view, layer, lock, reason, _Below(below, held))
+                return self._run(view, layer, lock, reason, Below(below, held))
             except BaseException:
                 layers.scrap(layer.path)
                 raise
@@ -178,7 +184,7 @@ class OverlayLauncher(Launcher):
         layer: Layer,
         lock: int,
         reason: str | None,
-        below: _Below | None = None,
+        below: Below | None = None,
     ) -> Launched:
         """Start a sandbox over a layer; takes over its lock."""
         try:
@@ -213,7 +219,11 @@ class OverlayLauncher(Launcher):
             group.remove()
             raise
         os.close(lock)  # the zygote's copy keeps the layer locked while the sandbox lives
-        running = _Running(layer, group, zygote, number, self.discard, below)
+        kept = bookkeeping.Kept(
+            layer, self.name, self.policy.network, guarantees, notes, self.title, time.time()
+        )
+        goes_on = self.layer is not None and below is None
+        running = Running(kept, group, zygote, number, self.discard, below, goes_on)
         if self.limits.disk is not None:
             running.watch_disk(self.limits.disk)
         if self.limits.memory is not None and "memory" not in group.enforced:
@@ -233,7 +243,7 @@ class OverlayLauncher(Launcher):
         pids = None if limits.pids is None or _report.pids_by(limits.pids) else limits.pids
         return cgroups.create(limits.cpu, limits.memory, pids)
 
-    def _plan(self, view: View, layer: Layer, group: Group, below: _Below | None) -> Plan:
+    def _plan(self, view: View, layer: Layer, group: Group, below: Below | None) -> Plan:
         overlays: list[Overlay] = []
         binds: list[Bind] = []
         for index, target in enumerate(view.targets):
@@ -310,14 +320,6 @@ def _shown(at: str, source: str = "", *, writable: bool = False, covers: bool = 
 _CONTINUES_A_COPY = "it continues in a layer that is a copy"
 
 
-@dataclass(frozen=True, slots=True)
-class _Below:
-    """A kept layer that a sandbox works over without changing it, and the lock that holds it."""
-
-    layer: Layer
-    lock: int
-
-
 def _check_going_on(view: View, layer: Layer) -> None:
     if view.targets != layer.targets:
         raise LaunchError(
@@ -331,87 +333,6 @@ def _check_going_on(view: View, layer: Layer) -> None:
             kind=Kind.UNSUPPORTED,
             remedy="go on in it with the container backend",
         )
-
-
-class _Running:
-    """A live overlay sandbox, and how to end it."""
-
-    def __init__(
-        self,
-        layer: Layer,
-        group: Group,
-        zygote: owner.ZygoteOwner,
-        number: int,
-        discard: bool,
-        below: _Below | None,
-    ):
-        self._layer, self._group, self._below = layer, group, below
-        self._zygote, self._number = zygote, number
-        self._discard = discard
-        self._disk: Watcher | None = None
-        self._memory: Watcher | None = None
-        self._ended = False
-
-    def watch_disk(self, limit: int) -> None:
-        """Mind how much the layer holds."""
-        from podbot.sandbox.layers.disk_watcher import DiskWatcher
-
-        self._disk = DiskWatcher(self._layer.path, limit, self._kill)
-
-    def watch_memory(self, limit: int, guest: int) -> None:
-        """Mind how much memory a guest and all that descends from it have."""
-        from podbot.sandbox.layers.disk_watcher import Watcher
-        from podbot.sandbox.overlay import _memory_use
-
-        def measure(enough: int) -> int:
-            return _memory_use.usage(guest, enough)
-
-        self._memory = Watcher(limit, measure, self._kill)
-
-    def _kill(self) -> None:
-        self._zygote.end(self._number)
-
-    def end(self) -> None:
-        """Kill all of it, then tidy up; a layer with changes stays unless told otherwise.
-
-        What is discarded anyway is killed without waiting for its death.
-        """
-        if self._ended:
-            return
-        self._ended = True
-        for watcher in (self._disk, self._memory):
-            if watcher is not None:
-                watcher.stop()
-        if not self._discard or self._group.folders:
-            self._zygote.end(self._number)
-            self._group.remove()
-        if self._discard or self._layer.empty:
-            # (one that a sandbox went on in may be empty too: what there was has been undone)
-            trash = layers.throw_away(self._layer.path)
-            if self._zygote.alive:
-                self._zygote.discard(self._number, str(trash))
-            else:
-                layers.remove(trash)
-        else:
-            self._layer.drop_scratch()
-        if self._below is not None:
-            os.close(self._below.lock)
-
-    def reason(self) -> SandboxError | None:
-        """Why the guest is gone, if we know."""
-        if self._memory is not None and self._memory.tripped:
-            return SandboxError(
-                f"the sandbox had more memory in all than its limit of {self._memory.limit} bytes",
-                kind=Kind.LIMIT,
-                remedy="raise Limits(memory=…); what it wrote is kept in its layer",
-            )
-        if self._disk is not None and self._disk.tripped:
-            return SandboxError(
-                f"the sandbox wrote more than its disk limit of {self._disk.limit} bytes",
-                kind=Kind.DISK_LIMIT,
-                remedy="raise Limits(disk=…); what it wrote is kept in its layer",
-            )
-        return None
 
 
 class OverlaySandbox(Sandbox):
@@ -428,7 +349,10 @@ class OverlaySandbox(Sandbox):
         limits: Limits | None = None,
         discard: bool = False,
         layer: Layer | None = None,
+        title: str | None = None,
     ):
         super().__init__(
-            OverlayLauncher(target, policy=policy, limits=limits, discard=discard, layer=layer)
+            OverlayLauncher(
+                target, policy=policy, limits=limits, discard=discard, layer=layer, title=title
+            )
         )

@@ -1,4 +1,4 @@
-"""Files that a person names on the command line: one to read, a new one to write.
+"""Files that a caller names: one to read, a new one to write.
 
 Reading never waits for ever. A new file is there whole or not at all, whatever kills who writes it:
 it has no name until it is whole and on the disk, so a kill leaves nothing behind. Where a file
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from podbot.cli import wording
+from podbot.changes.diffs.text import shown_name
 from podbot.errors import ChangesError, Kind
 
 _NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM})
@@ -38,7 +38,7 @@ def opened_to_read(path: str, remedy: str) -> BinaryIO:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
         raise ChangesError(
-            f"{wording.name(path)} cannot be read: {error.strerror}",
+            f"{shown_name(path)} cannot be read: {error.strerror}",
             kind=Kind.NOT_FOUND if isinstance(error, FileNotFoundError) else Kind.IO,
             remedy=remedy,
         ) from None
@@ -47,7 +47,7 @@ def opened_to_read(path: str, remedy: str) -> BinaryIO:
     if kind != stat.S_IFREG and not is_pipe:
         os.close(fd)
         raise ChangesError(
-            f"{wording.name(path)} cannot be read: it is {_WHAT.get(kind, 'a device')}, not a file",
+            f"{shown_name(path)} cannot be read: it is {_WHAT.get(kind, 'a device')}, not a file",
             kind=Kind.IO,
             remedy=remedy,
         )
