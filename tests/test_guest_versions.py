@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lone_guests import start_by
 from piped import PipedLauncher
 
 from podbot.errors import FileError, Kind
-from podbot.sandbox import Policy, Sandbox, Terminal, boot, guest, interpreter, over_stream
+from podbot.sandbox import Policy, Sandbox, Terminal, boot, guest, over_stream
 from podbot.sandbox.local import LocalLauncher
 
 OLDEST = (3, 8)
@@ -73,10 +74,7 @@ def box(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assert found == 1  # a kernel that is slow to hear of an interrupt is not to be given up here
     kernel.write_text(text)
 
-    def command(_module: str, *arguments: str) -> list[str]:
-        return [python, "-I", "-S", "-c", boot.started_from(str(alone)), *arguments]
-
-    monkeypatch.setattr(interpreter, "command", command)
+    start_by(monkeypatch, [python, "-I", "-S", "-c", boot.started_from(str(alone))])
     (tmp_path / "work").mkdir()
     launcher = LocalLauncher(tmp_path / "work", policy=Policy(python=python))
     with Sandbox(launcher) as opened:

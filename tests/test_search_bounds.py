@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from lone_guests import start_by
 
 import podbot.sandbox
 from podbot.errors import Kind, SandboxError
@@ -179,11 +180,7 @@ def altered_guest(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     change = f"from podbot.sandbox.guest import ripgrep, search\n{change}\n"
     code = plain.replace("main.main()", f"{change}main.main()")
     assert code != plain
-
-    def command(_module: str, *arguments: str) -> list[str]:
-        return [sys.executable, "-I", "-B", "-c", code, *arguments]
-
-    monkeypatch.setattr(interpreter, "command", command)
+    start_by(monkeypatch, [sys.executable, "-I", "-B", "-c", code])
 
 
 def test_rg_is_not_started_again_when_the_time_is_up(

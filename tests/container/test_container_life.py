@@ -195,7 +195,7 @@ def test_a_restart_that_fails_can_be_tried_again(engine: SmallEngine, own_layers
     assert left(own_layers) == []
 
 
-@pytest.mark.parametrize("verb", ["create", "start"])
+@pytest.mark.parametrize("verb", ["create", "start", "verify_filter"])
 def test_a_start_that_fails_leaves_nothing(
     engine: SmallEngine, target: Path, own_layers: Path, verb: str
 ) -> None:
@@ -215,6 +215,23 @@ def test_a_start_that_fails_leaves_nothing(
     assert lazy.exec(["true"]).ok
     lazy.close()
     assert left(own_layers) == []
+
+
+def test_a_container_under_another_filter_is_ended_before_anything_runs_in_it(
+    engine: SmallEngine, own_layers: Path
+) -> None:
+    def other(verb: str) -> None:
+        if verb == "verify_filter":
+            raise ContainerError("another filter", kind=Kind.PROFILE_MISMATCH, remedy="x")
+
+    engine.containers.trouble = other
+    for by_stream in (False, True):
+        engine.shuts_sockets = by_stream
+        with pytest.raises(LaunchError, match="another filter") as caught:
+            opened(engine)
+        assert caught.value.kind is Kind.PROFILE_MISMATCH
+        assert engine.containers.all == {}
+        assert left(own_layers) == []
 
 
 def test_an_image_without_python_is_named(engine: SmallEngine) -> None:
@@ -276,7 +293,7 @@ def test_a_stranger_at_the_door_is_not_taken_for_the_guest(
     engine: SmallEngine, own_layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(place, "_is_first", lambda pid: False)
-    with pytest.raises(LaunchError, match="someone else came") as caught:
+    with pytest.raises(LaunchError, match="someone else connected") as caught:
         opened(engine)
     assert caught.value.kind is Kind.PROTOCOL
     assert left(own_layers) == []

@@ -43,6 +43,9 @@ def test_the_profile_is_the_one_for_tools() -> None:
     assert found.pids == 1024
     assert [(memory.path, memory.size) for memory in found.tmpfs] == [("/tmp", 256 * MIB)]
     assert not found.init, "the guest is process 1, and reaps"
+    assert found.seccomp == "podbot"
+    chosen = _plan.spec(draft(Settings(image="image", seccomp="engine"))).profile
+    assert chosen == replace(found, seccomp="default")
 
 
 def test_the_container_ends_with_its_guest(own_layers: Path) -> None:
@@ -204,6 +207,15 @@ def test_where_the_files_are_is_said() -> None:
         assert words in said(made(contents=contents))["files"][1]
     copied = cases["because I say so"]
     assert _report.notes(made(contents=copied)) == ("works on a copy, because because I say so",)
+
+
+def test_which_system_calls_there_are_is_said() -> None:
+    holds, by = said(made())["system_calls"]
+    assert holds and "podbot's seccomp filter, as on the overlay" in by
+    holds, by = said(made(Settings(image="image", seccomp="engine")))["system_calls"]
+    assert not holds and "the engine's own" in by
+    holds, by = said(made(runtime="runsc"))["system_calls"]
+    assert not holds and "gVisor's kernel" in by
 
 
 def test_a_kernel_of_its_own_is_said() -> None:

@@ -34,6 +34,7 @@ def test_what_is_none_is_not_chosen() -> None:
         ({"workspace": "mirror"}, "mirror"),
         ({"name": "no/slash"}, "no/slash"),
         ({"name": ""}, "cannot be the name"),
+        ({"seccomp": "unconfined"}, "seccomp='unconfined' is not known"),
         ({"idle": 0.0}, "not a time"),
         ({"idle": float("nan")}, "not a time"),
         ({"workspace": "bind"}, "none is named"),

@@ -21,7 +21,7 @@ def diffs_but_folded(found: Summary, display: Display) -> Iterator[str]:
     chosen = [change for change in found.changes if not found.is_folded(change)]
     yield from diff_lines(found.changes, chosen, display)
     for fold in found.folds:
-        hidden = sum(found.is_folded(change) for change in fold.changes)
+        hidden = found.folded_in(fold)
         if hidden:
             told = f"{folded_line(fold, found, hidden).strip()}; --all shows them"
             yield from wrapped(display.paint(told, "title"), display.width)

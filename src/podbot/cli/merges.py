@@ -32,6 +32,9 @@ _KEYS = {
 }
 
 
+_CHOICES = {"h": "host", "r": "run", "b": "host, then run", "t": "run, then host", "o": "base"}
+
+
 class EndedError(Exception):
     """There are no more answers."""
 
@@ -107,19 +110,12 @@ def _asked(merge: Merge, talk: Talk) -> list[Choice] | None:
 def _answer(talk: Talk) -> Choice | None:
     from podbot.changes.diffs.three_way import Choice
 
-    meant = dict(
-        zip(
-            "hrbto",
-            (Choice.HOST, Choice.RUN, Choice.HOST_FIRST, Choice.RUN_FIRST, Choice.BASE),
-            strict=True,
-        )
-    )
     while True:
         answer = talk.ask(f"which lines? [{','.join(_KEYS)}]")
         if answer is None:
             raise EndedError
-        if answer in meant:
-            return meant[answer]
+        if answer in _CHOICES:
+            return Choice(_CHOICES[answer])
         if answer == "l":
             return None
         talk.say("\n".join(f"  {key}  {text}" for key, text in _KEYS.items()))

@@ -275,16 +275,12 @@ def change_lines(overview: Summary, display: Display, *, every: bool = False) ->
     """A line for each change, compared as it is read; one for each folder that may be folded."""
     from podbot.changes.diffs.diff import diff
 
-    hidden: dict[tuple[str, str], int] = {}
     for change in overview.changes:
         if every or not overview.is_folded(change):
             line = change_line(change, overview, diff(overview.changes, change), display)
             yield from wording.wrapped(line, display.width, CHANGE_INDENT)
-        else:
-            fold = overview.folded[change.where]
-            hidden[fold.target, fold.path] = hidden.get((fold.target, fold.path), 0) + 1
-    for fold in overview.folds:
-        number = hidden.get((fold.target, fold.path), 0)
+    for fold in () if every else overview.folds:
+        number = overview.folded_in(fold)
         if number:
             yield from wording.wrapped(folded_line(fold, overview, number), display.width, 3)
 

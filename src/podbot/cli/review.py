@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
+from podbot import review
 from podbot.cli import care, outcomes, overview, pager, picking, remedies, wording
 from podbot.cli.diffs import diffs_but_folded
 from podbot.cli.overview import MOST_LISTED, doing
@@ -19,13 +20,10 @@ from podbot.cli.remedies import Given
 from podbot.cli.talk import Talk, talk_on
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.review import Review, Summary, data
-from podbot.runs import records
 
 if TYPE_CHECKING:
-    from podbot.changes.applying.apply import Applied
     from podbot.review import Picked
     from podbot.review.data import Data
-    from podbot.runs.records import Entry
 
 Decision = Literal["ask", "apply", "discard", "keep"]
 
@@ -79,8 +77,7 @@ class _End:
         return DONE
 
     def _come(self, decision: Decision) -> None:
-        entry = self._entry()
-        found = None if entry is None else Review(entry)
+        found = self._opened()
         if found is None or not self._is_anything(found):
             self._tell_nothing(found, asked=decision == "ask")
             return
@@ -96,15 +93,15 @@ class _End:
         else:
             self._ask(found, about)
 
-    def _entry(self) -> Entry | None:
+    def _opened(self) -> Review | None:
         try:
-            entry = records.find(self.id)
+            found = review.open(self.id)
         except ChangesError as error:
             if error.kind is Kind.UNKNOWN_ID:
                 return None  # a run without changes leaves nothing
             raise
-        self.called = entry.called
-        return entry
+        self.called = found.entry.called
+        return found
 
     def _is_anything(self, found: Review) -> bool:
         """Whether there is something to decide on; says first what had to be healed."""
@@ -158,8 +155,7 @@ class _End:
             return False
         for line in picking.staying(picked):
             self.talk.say(line)
-        applied = _apply(found, picked)
-        self.talk.say("\n".join(outcomes.applied(found, applied)))
+        self._apply(found, picked)
         return True
 
     def _save(self, found: Review) -> None:
@@ -174,8 +170,9 @@ class _End:
 
     # What may become of it
 
-    def _apply(self, found: Review) -> None:
-        applied = _apply(found)
+    def _apply(self, found: Review, only: Picked | Sequence[str] = ()) -> None:
+        with doing("applying", found, Given("apply")):
+            applied = found.apply(only)
         self.data |= {"outcome": "applied", "applied": data.applied(applied)}
         self._tell(*outcomes.applied(found, applied))
 
@@ -207,11 +204,6 @@ class _End:
     def _tell(self, *lines: str) -> None:
         if not self.json:
             self.talk.say("\n".join(lines))
-
-
-def _apply(found: Review, only: Picked | Sequence[str] = ()) -> Applied:
-    with doing("applying", found, Given("apply")):
-        return found.apply(only)
 
 
 def _named(message: str) -> str:

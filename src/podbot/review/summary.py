@@ -90,6 +90,10 @@ class Summary:
             return False
         return all(self.is_expected(flag) for flag in self.flags.get(change.where, ()))
 
+    def folded_in(self, fold: Fold) -> int:
+        """How many changes the line for a folder stands for."""
+        return sum(self.is_folded(change) for change in fold.changes)
+
     def is_expected(self, flag: Flag) -> bool:
         """Whether the line for its folder says what a flag says."""
         fold = self.folded.get(flag.change.where)
@@ -146,9 +150,8 @@ class Summary:
         ]
 
 
-def summary(entry: Entry, changes: ChangeSet, whole: ChangeSet | None = None) -> Summary:
-    """All about the changes of a run, or about some of its ``whole`` ones."""
-    whole = changes if whole is None else whole
+def summary(entry: Entry, changes: ChangeSet, whole: ChangeSet) -> Summary:
+    """All about some changes of a run, of its ``whole`` ones."""
     from podbot.changes import drift
     from podbot.changes.folding import folds
     from podbot.changes.risk import judging

@@ -94,6 +94,10 @@ class _Forker:
             raise
         finally:
             theirs.close()
+        try:
+            self._handle = os.pidfd_open(self._pid)
+        except OSError:  # the kernel is old
+            self._handle = -1
         self._line = ours
         ours.settimeout(START_SECONDS)
 
@@ -106,11 +110,17 @@ class _Forker:
         return int(said)
 
     def let_go(self) -> None:
-        """Close the line, at which it ends; wait for that if it is our child."""
+        """Close what leads to it."""
         self._line.close()
+        if self._handle >= 0:
+            os.close(self._handle)
 
-    def bury(self) -> None:
-        """Wait for its end."""
+    def end(self) -> None:
+        """Kill it, which harms no guest, and wait for its end."""
+        if self._handle >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        self.let_go()
         with suppress(ChildProcessError):  # the program around us waited for any child
             os.waitpid(self._pid, 0)
 
@@ -137,11 +147,15 @@ def _fork(line: int, life: int) -> int:
         if _forker is not None and _forker.origin == _inherited():
             try:
                 return _forker.fork(line, life)
-            except ConnectionError:
-                pass  # something killed it
+            except OSError:
+                pass  # something killed it, or stopped it
         _end()
         _forker = _Forker()
-        return _forker.fork(line, life)
+        try:
+            return _forker.fork(line, life)
+        except OSError:
+            _end()
+            raise
 
 
 def _inherited() -> tuple[object, ...]:
@@ -164,8 +178,7 @@ def _end() -> None:
     global _forker
     forker, _forker = _forker, None
     if forker is not None:
-        forker.let_go()
-        forker.bury()
+        forker.end()
 
 
 def _forget_in_child() -> None:

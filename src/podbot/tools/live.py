@@ -26,6 +26,7 @@ from podbot.errors import (
 from podbot.runtime.logging import StructuredLogger
 from podbot.runtime.session import Session
 from podbot.sandbox.sandbox import Sandbox
+from podbot.tools import traces
 from podbot.tools.filesystem import VirtualFileSystem
 from podbot.tools.mirror import Mirror
 from podbot.tools.reducers import FilesSeen
@@ -33,6 +34,7 @@ from podbot.tools.reducers import FilesSeen
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
     from podbot.sandbox.layers import Layer
+    from podbot.tools.traces import Traces
 
 LOOKS = 3
 """How often a look is repeated while other calls change the same files."""
@@ -97,6 +99,7 @@ class Live:
         self._started = around.clock()
         self._ended = False
         self._mirror = Mirror()
+        self._after: tuple[Traces, VirtualFileSystem] | None = None
         self.layer: Layer | None = None
         """Where the changes are, of a backend that keeps them apart; stays after the end."""
 
@@ -185,13 +188,27 @@ class Live:
                 raise
 
     def look_after(self) -> None:
-        """Look after a command that did what it did: its result is not lost if that fails."""
+        """Look after a command that did what it did: its result is not lost if that fails.
+
+        Not at all while neither the layer nor what the session knows has changed since the last.
+        """
+        sandbox = self._sandbox
+        seen = None if sandbox is None else traces.of(sandbox.layer)
+        known = self._around.session.query(VirtualFileSystem).latest()
+        after, self._after = self._after, None
+        if seen is not None and after is not None and after[0] == seen and after[1] is known:
+            self._after = after
+            return
         try:
             self.look()
         except SandboxError as error:
             self._around.logger.warning(
                 "workspace.unseen", kind=error.kind.value, reason=error.message
             )
+            return
+        known = self._around.session.query(VirtualFileSystem).latest()
+        if seen is not None and known is not None:
+            self._after = (seen, known)
 
     def _look(self, sandbox: Sandbox) -> None:
         try:

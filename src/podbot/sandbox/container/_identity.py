@@ -2,9 +2,9 @@
 
 Inside it is 65534 wherever that can be had. Outside it is the caller when the engine is the
 caller's own (rootless). An engine that runs as root gives no such mapping: there the guest is the
-ordinary user whose files it works on; for root's files it is nobody, and works on a copy. It is
-never root outside, unless a privileged container was asked for. This module decides; it touches
-no file.
+ordinary user whose files it works on; for root's files it is nobody, who is shown them as his own
+(`_idmapped.py`) or works on a copy. It is never root outside, unless a privileged container was
+asked for. This module decides; it touches no file.
 """
 
 from __future__ import annotations

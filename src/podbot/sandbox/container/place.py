@@ -2,9 +2,9 @@
 
 The folder ``door`` holds one socket and is mounted read-only into the container. The guest
 connects; the host takes exactly that one connection, sees who it is, and removes the name, so that
-nothing that runs inside later can come the same way. From then on no engine stands between host
-and guest. Beside it lies ``workspace``, for a sandbox without a target. The folder is locked while
-its owner lives; `sweep` removes the others.
+nothing that runs inside later can come the same way. From then on no engine stands between host and
+guest. Beside it lies ``workspace``, for a sandbox without a target, and ``lower`` for one over a
+folder of root's. The folder is locked while its owner lives; `sweep` removes the others.
 """
 
 from __future__ import annotations
