@@ -110,7 +110,7 @@ class ServiceOfContainers:
             "cwd": None if workdir == WORKDIR else workdir,
             "env": {"PATH": "/usr/bin:/bin", **given},
         }
-        if "User" in spec and os.geteuid() == 0:  # nobody else can be another one
+        if "User" in spec and os.geteuid() == 0:
             user, _, group = spec["User"].partition(":")
             surroundings |= {"user": int(user), "group": int(group or user), "extra_groups": []}
         if asked.json()["Detach"]:

@@ -71,6 +71,10 @@ REFUSED: dict[str, Numbers] = {
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    # Memory that nobody outside can look into, not even to count or end it
+    "memfd_secret": (447, 447),
+    # What is mounted and which file systems there are, by old calls that no libc uses
+    "sysfs": (139, None), "ustat": (136, None),
     # Modules, kexec, the machine itself
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
     "create_module": (174, None), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
@@ -80,14 +84,18 @@ REFUSED: dict[str, Numbers] = {
     "adjtimex": (159, 171), "iopl": (172, None), "ioperm": (173, None), "vhangup": (153, 58),
     "nfsservctl": (180, 42), "lookup_dcookie": (212, 18), "uselib": (134, None),
     "_sysctl": (156, None), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
-    "fanotify_init": (300, 262), "modify_ldt": (154, None),
+    "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "modify_ldt": (154, None),
+    # Where on the machine memory lies: the machine is everybody's
     "mbind": (237, 235), "set_mempolicy": (238, 237), "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
+    "move_pages": (279, 239), "set_mempolicy_home_node": (450, 450),
 }  # fmt: skip
 
 ABSENT: dict[str, Numbers] = {
     # Its flags lie in memory, where no filter can read them: libc falls back to clone.
     "clone3": (435, 435),
+    # They tell of mounts by number, those outside of a root too; tools read /proc/self/mountinfo.
+    "statmount": (457, 457),
+    "listmount": (458, 458),
 }
 """Refused as if the kernel had no such call (ENOSYS)."""
 
@@ -96,12 +104,20 @@ _NAMESPACES = (
     | CLONE_NEWNET
 )  # fmt: skip
 _PTRACE_ATTACH, _PTRACE_SEIZE = 16, 0x4206
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _F_SETLEASE, _F_SETDELEG = 1024, 1040
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 
+_NETLINK_ROUTE = 0
+_PERSONALITY_QUERY = 0xFFFFFFFF
+_PER_LINUX32, _UNAME26, _ADDR_NO_RANDOMIZE = 0x8, 0x20000, 0x40000
+_HARMLESS = _PER_LINUX32 | _UNAME26 | _ADDR_NO_RANDOMIZE
+
 _FAMILIES = Unless(
-    tuple(((0, WHOLE, family),) for family in (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)),
+    (
+        *(((0, WHOLE, family),) for family in (_AF_UNIX, _AF_INET, _AF_INET6)),
+        ((0, WHOLE, _AF_NETLINK), (2, WHOLE, _NETLINK_ROUTE)),
+    ),
     errno.EAFNOSUPPORT,
 )
 
@@ -111,11 +127,17 @@ JUDGED: dict[str, tuple[Numbers, Rule]] = {
     "unshare": ((272, 97), AnyOf(0, _NAMESPACES | CLONE_NEWTIME)),
     # A debugger may start what it debugs, but not take what runs already.
     "ptrace": ((101, 117), OneOf(0, (_PTRACE_ATTACH, _PTRACE_SEIZE))),
-    # Typing into a terminal that somebody else reads.
-    "ioctl": ((16, 29), OneOf(1, (_TIOCSTI, _TIOCLINUX))),
+    # Typing into a terminal that somebody else reads; line disciplines, a module each.
+    "ioctl": ((16, 29), OneOf(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD))),
+    # Executable data, a page at zero, other systems' rules. Debuggers turn randomizing off.
+    "personality": (
+        (135, 92),
+        Unless((((0, WHOLE & ~_HARMLESS, 0),), ((0, WHOLE, _PERSONALITY_QUERY),))),
+    ),
     # A lease on a host's file makes the host wait.
     "fcntl": ((72, 25), OneOf(1, (_F_SETLEASE, _F_SETDELEG))),
-    # Of vsock, packet, alg, bluetooth and the like no tool has a use.
+    # Of vsock, packet, alg, bluetooth and the like no tool has a use, nor of netlink but for
+    # addresses and routes: audit, netfilter, crypto, xfrm and the rest have a history.
     "socket": ((41, 198), _FAMILIES),
     "socketpair": ((53, 199), _FAMILIES),
 }

@@ -293,7 +293,7 @@ def test_a_stranger_at_the_door_is_not_taken_for_the_guest(
     engine: SmallEngine, own_layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(place, "_is_first", lambda pid: False)
-    with pytest.raises(LaunchError, match="someone else came") as caught:
+    with pytest.raises(LaunchError, match="someone else connected") as caught:
         opened(engine)
     assert caught.value.kind is Kind.PROTOCOL
     assert left(own_layers) == []

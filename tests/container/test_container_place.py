@@ -103,7 +103,7 @@ def test_who_looks_can_end_the_waiting(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_waiting_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "LOOK_SECONDS", 0.01)
     door = Door(tmp_path)
-    with pytest.raises(LaunchError, match="did not come") as caught:
+    with pytest.raises(LaunchError, match="did not connect") as caught:
         door.wait(0.01, lambda: None)
     assert caught.value.kind is Kind.GUEST_UNRESPONSIVE
     door.close()

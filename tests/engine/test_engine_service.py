@@ -305,7 +305,7 @@ def test_a_service_can_have_another_runtime(
         assert processes_with(words)
 
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ContainerError, match="runsc cannot be had") as caught:
+    with pytest.raises(ContainerError, match="runsc cannot be used") as caught:
         connect_with_runtime("runsc")
     assert caught.value.kind is Kind.UNSUPPORTED
 

@@ -14,6 +14,7 @@ from inside import PRELUDE, PYTHON, inside, shell, until
 from podbot.errors import SandboxError
 from podbot.sandbox import Limits
 from podbot.sandbox.layers import disk_watcher
+from podbot.sandbox.overlay import _memory_use, cgroups
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 MIB = 1024 * 1024
@@ -108,6 +109,85 @@ tell(os.waitstatus_to_exitcode(status))
         promised(sandbox, "limit.memory")
         assert inside(sandbox, code) in (7, -9)
         assert sandbox.exec(["echo", "alive"]).stdout == "alive\n"
+
+
+SHARED = """
+import mmap
+block = b"x" * (1 << 20)
+area = mmap.mmap(-1, 400 << 20)
+for at in range(0, 400 << 20, 1 << 20):
+    area[at : at + (1 << 20)] = block
+"""
+MEMFD = """
+fd = os.memfd_create("hidden")
+for _ in range(400):
+    os.write(fd, b"x" * (1 << 20))
+"""
+TMPFS = """
+file = open("/tmp/large", "wb", buffering=0)
+os.unlink("/tmp/large")
+for _ in range(400):
+    file.write(b"x" * (1 << 20))
+"""
+MANY = """
+for _ in range(8):
+    if os.fork() == 0:
+        os.setsid()
+        hog = bytearray(os.urandom(1 << 20)) * 50
+        while True:
+            time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(
+    "code", [SHARED, MEMFD, TMPFS, MANY], ids=["map", "memfd", "tmpfs", "many"]
+)
+def test_memory_that_no_limit_on_a_process_counts_ends_the_sandbox(
+    target: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(cgroups, "create", lambda *_: cgroups.NO_GROUP)
+    code = PRELUDE + code + "\ntime.sleep(1000)"
+    with OverlaySandbox(target, limits=Limits(memory=128 * MIB), discard=True) as sandbox:
+        assert not next(g for g in sandbox.guarantees if g.name == "limit.memory").enforced
+        sandbox.write("small", b"kept")
+        with pytest.raises(SandboxError) as caught:
+            sandbox.exec([PYTHON, "-I", "-S", "-c", code], timeout=120)
+        assert caught.value.kind == "limit"
+        assert caught.value.remedy
+
+
+def test_less_memory_than_the_limit_is_left_alone(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroups, "create", lambda *_: cgroups.NO_GROUP)
+    looks: list[int] = []
+    usage = _memory_use.usage
+
+    def noted(guest: int, enough: int) -> int:
+        looks.append(usage(guest, enough))
+        return looks[-1]
+
+    monkeypatch.setattr(_memory_use, "usage", noted)
+    code = MEMFD.replace("400", "40") + "\nimport mmap; area = mmap.mmap(fd, 40 << 20); area.read()"
+    with OverlaySandbox(target, limits=Limits(memory=128 * MIB), discard=True) as sandbox:
+        process = sandbox.spawn([PYTHON, "-I", "-S", "-c", PRELUDE + code + "\ntime.sleep(1000)"])
+        assert until(lambda: bool(looks) and looks[-1] > 40 * MIB)
+        before = len(looks)
+        assert until(lambda: len(looks) > before + 1)
+        assert looks[-1] < 100 * MIB  # mapped and open, it counts once
+        assert sandbox.exec(["echo", "alive"]).stdout == "alive\n"
+        process.close()
+
+
+def test_a_million_empty_files_are_too_much_on_disk(target: Path) -> None:
+    code = """
+for number in range(1_000_000):
+    open(f"empty{number}", "w").close()
+"""
+    with OverlaySandbox(target, limits=Limits(disk=4 * MIB), discard=True) as sandbox:
+        with pytest.raises(SandboxError) as caught:
+            inside(sandbox, code)
+        assert caught.value.kind == "disk_limit"
 
 
 def test_no_file_grows_beyond_its_limit(target: Path) -> None:

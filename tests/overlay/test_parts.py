@@ -110,6 +110,7 @@ def test_guarantees_say_no_where_the_answer_is_no() -> None:
     assert not found["limit.cpu"].enforced
     assert "copy" in found["files"].by
     assert "per process" in found["limit.memory"].by
+    assert not found["limit.memory"].enforced
     assert "moment" in found["limit.disk"].by
     grouped = Group((), {"memory": "cgroup v2", "cpu": "cgroup v2", "pids": "cgroup v2"})
     enforced = {g.name: g.by for g in _report.guarantees(Policy(), limits, grouped, None)}
@@ -352,3 +353,6 @@ def test_usage_counts_what_is_there_and_stops_when_it_is_enough(tmp_path: Path) 
     (tmp_path / "a" / "b" / "file").write_bytes(b"x" * 100_000)
     assert disk_watcher.usage(tmp_path, 1 << 30) >= 100_000
     assert disk_watcher.usage(tmp_path / "missing", 1 << 30) >= 0
+    for number in range(50):
+        (tmp_path / f"empty{number}").touch()
+    assert disk_watcher.usage(tmp_path, 1 << 30) >= 100_000 + 50 * disk_watcher.NAME_BYTES

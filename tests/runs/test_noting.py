@@ -133,6 +133,19 @@ def test_going_on_in_a_run_is_added_to_its_record(target: Path) -> None:
     assert [past.command for past in record.earlier] == [("touch", "one")]
 
 
+def test_who_went_on_in_it_meanwhile_keeps_the_record(target: Path) -> None:
+    sandbox = opened(target, title="first")
+    sandbox.write("new", "new")
+    assert sandbox.layer is not None
+    theirs = Record(
+        sandbox.layer.id, None, ("other",), (str(target),), "overlay", "none",
+        started=sandbox.layer.created + 60, owner=1,
+    )  # fmt: skip
+    records.write(theirs)  # as if another process had been quick
+    sandbox.close()
+    assert record_of(only()) == theirs
+
+
 def test_a_lost_sandbox_that_is_opened_again_is_one_piece_of_work(target: Path) -> None:
     with opened(target, title="long") as sandbox:
         sandbox.write("one", "1")

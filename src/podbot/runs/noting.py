@@ -38,6 +38,8 @@ def note(kept: Kept) -> None:
     if layer.id in _seen_to:
         return
     now, before = time.time(), records.read(layer.id)
+    if before is not None and before.owner != os.getpid() and before.started > kept.began:
+        return  # somebody went on in it the moment it was let go: theirs says what it is now
     if before is not None and _is_same_work(before, kept):
         records.write(replace(before, ended=now), durable=False)
         return

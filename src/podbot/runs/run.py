@@ -75,6 +75,7 @@ class Run:
                 records.write(record, durable=False)
         if lost is not None:
             self._forget(lost.id)
+            noting.release(lost.id)
         return record
 
     def _record_of(self, sandbox: Sandbox, layer: Layer | None) -> Record:

@@ -170,7 +170,7 @@ def _guarantees(limits: Limits) -> tuple[Guarantee, ...]:
         Guarantee("limit.output", True, "the guest cuts what it keeps"),
     ]
     if limits.memory is not None:
-        found.append(Guarantee("limit.memory", True, "rlimit on data, per process"))
+        found.append(Guarantee("limit.memory", False, "rlimit on data, per process"))
     if limits.wall_time is not None:
         found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
     if limits.file_size is not None:

@@ -1,4 +1,4 @@
-"""The disk limit of layers: one thread for all sandboxes, looking about once a second.
+"""The disk limit of layers, and the thread that looks after it for all sandboxes once a second.
 
 No file system the backend can count on has quotas for a folder, so a sandbox may go over its
 limit for a moment before it is ended. The guarantees say so.
@@ -16,13 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 INTERVAL = 1.0
+NAME_BYTES = 1024
+"""What an entry and its inode are taken to need, about what file systems spend on them."""
 
 
-class DiskWatcher:
-    """Minds one layer; calls ``end`` once it holds more than ``limit`` bytes."""
+class Watcher:
+    """Measures something of a sandbox again and again; calls ``end`` once it is over ``limit``.
 
-    def __init__(self, path: Path, limit: int, end: Callable[[], None]):
-        self.path, self.limit, self._end = path, limit, end
+    ``measure`` is told how much is enough to know.
+    """
+
+    def __init__(self, limit: int, measure: Callable[[int], int], end: Callable[[], None]):
+        self.limit, self._measure, self._end = limit, measure, end
         self.tripped = False
         with _guard:
             _watched.append(self)
@@ -36,13 +41,20 @@ class DiskWatcher:
 
     def look(self) -> None:
         """Measure once."""
-        if usage(self.path, self.limit) > self.limit:
+        if self._measure(self.limit) > self.limit:
             self.tripped = True
             self.stop()
             self._end()
 
 
-_watched: list[DiskWatcher] = []
+class DiskWatcher(Watcher):
+    """Minds how many bytes one layer holds."""
+
+    def __init__(self, path: Path, limit: int, end: Callable[[], None]):
+        super().__init__(limit, lambda enough: usage(path, enough), end)
+
+
+_watched: list[Watcher] = []
 _guard = threading.Lock()
 _thread: threading.Thread | None = None
 
@@ -50,7 +62,7 @@ _thread: threading.Thread | None = None
 def _ensure_thread() -> None:
     global _thread  # noqa: PLW0603 - one a process
     if _thread is None or not _thread.is_alive():
-        _thread = threading.Thread(target=_run, name="podbot-disk", daemon=True)
+        _thread = threading.Thread(target=_run, name="podbot-watcher", daemon=True)
         _thread.start()
 
 
@@ -81,6 +93,8 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def usage(path: Path, enough: int) -> int:
     """Bytes on disk below a layer, links not followed; stops counting past ``enough``.
 
+    Each name costs `NAME_BYTES` besides what it holds: a million empty files fill a disk, too.
+
     What runs inside cannot hide anything: folders it made unreadable are read all the same, and
     a tree that still cannot be looked into counts as too much.
     """
@@ -100,7 +114,7 @@ def usage(path: Path, enough: int) -> int:
                             continue  # the kernel's own, and unreadable on purpose
                         with contextlib.suppress(FileNotFoundError):  # gone since it was listed
                             facts = os.lstat(entry, dir_fd=fd)
-                            total += facts.st_blocks * 512
+                            total += facts.st_blocks * 512 + NAME_BYTES
                             if stat.S_ISDIR(facts.st_mode):
                                 folders.append(f"{folder}/{entry}")
             except OSError as error:

@@ -8,6 +8,7 @@ import os
 import socket
 
 from podbot.errors import Kind, LaunchError
+from podbot.frozen import dataclass
 from podbot.sandbox import wire
 from podbot.sandbox.channel import launch_failure
 
@@ -50,10 +51,18 @@ _JOB_VARIABLE = "PODBOT_JOB"
 """What every command in a sandbox carries (the guest's `families`)."""
 
 
-def await_ready(line: socket.socket) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The first word of a guest: its process, and the folders that were veiled."""
+
+    pid: int
+    veiled: tuple[str, ...]
+
+
+def await_ready(line: socket.socket) -> Ready:
     """Wait until the sandbox stands, or raise what its set-up says went wrong.
 
-    Gives the folders that were veiled; nothing has run inside that could have said it otherwise.
+    Nothing has run inside by then that could say otherwise.
     """
     line.settimeout(READY_SECONDS)
     try:
@@ -77,7 +86,7 @@ def await_ready(line: socket.socket) -> tuple[str, ...]:
     if problem is not None:
         failure = launch_failure(problem)
         raise LaunchError(failure.message, kind=failure.kind, remedy=failure.remedy)
-    return tuple(head.get("veiled", ()))
+    return Ready(head.get("pid", 0), tuple(head.get("veiled", ())))
 
 
 def _exactly(line: socket.socket, size: int) -> bytes:

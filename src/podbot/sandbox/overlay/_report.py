@@ -93,7 +93,8 @@ def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
         if name in group.enforced:
             found.append(Guarantee(f"limit.{name}", True, group.enforced[name]))
         elif name == "memory":
-            found.append(Guarantee("limit.memory", True, "rlimit on data, per process"))
+            by = "no control group: an rlimit on data per process, and a watcher of all of them"
+            found.append(Guarantee("limit.memory", False, by))
         elif name == "pids" and pids_by(int(value)):
             found.append(Guarantee("limit.pids", True, f"{pids_by(int(value))} of the namespace"))
         else:

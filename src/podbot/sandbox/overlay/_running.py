@@ -16,7 +16,7 @@ from podbot.sandbox.overlay import owner
 from podbot.sandbox.overlay.cgroups import Group
 
 if TYPE_CHECKING:
-    from podbot.sandbox.layers.disk_watcher import DiskWatcher
+    from podbot.sandbox.layers.disk_watcher import Watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,25 @@ class Running:
         self._kept, self._layer, self._group, self._below = kept, kept.layer, group, below
         self._zygote, self._number = zygote, number
         self._discard = discard
-        self._watcher: DiskWatcher | None = None
+        self._disk: Watcher | None = None
+        self._memory: Watcher | None = None
         self._ended = False
 
-    def watch(self, limit: int) -> None:
+    def watch_disk(self, limit: int) -> None:
         """Mind how much the layer holds."""
         from podbot.sandbox.layers.disk_watcher import DiskWatcher
 
-        self._watcher = DiskWatcher(self._layer.path, limit, self._kill)
+        self._disk = DiskWatcher(self._layer.path, limit, self._kill)
+
+    def watch_memory(self, limit: int, guest: int) -> None:
+        """Mind how much memory a guest and all that descends from it have."""
+        from podbot.sandbox.layers.disk_watcher import Watcher
+        from podbot.sandbox.overlay import _memory_use
+
+        def measure(enough: int) -> int:
+            return _memory_use.usage(guest, enough)
+
+        self._memory = Watcher(limit, measure, self._kill)
 
     def _kill(self) -> None:
         self._zygote.end(self._number)
@@ -64,8 +75,9 @@ class Running:
         if self._ended:
             return
         self._ended = True
-        if self._watcher is not None:
-            self._watcher.stop()
+        for watcher in (self._disk, self._memory):
+            if watcher is not None:
+                watcher.stop()
         if not self._discard or self._group.folders:
             self._zygote.end(self._number)
             self._group.remove()
@@ -86,9 +98,15 @@ class Running:
 
     def reason(self) -> SandboxError | None:
         """Why the guest is gone, if we know."""
-        if self._watcher is not None and self._watcher.tripped:
+        if self._memory is not None and self._memory.tripped:
             return SandboxError(
-                f"the sandbox wrote more than its disk limit of {self._watcher.limit} bytes",
+                f"the sandbox had more memory in all than its limit of {self._memory.limit} bytes",
+                kind=Kind.LIMIT,
+                remedy="raise Limits(memory=…); what it wrote is kept in its layer",
+            )
+        if self._disk is not None and self._disk.tripped:
+            return SandboxError(
+                f"the sandbox wrote more than its disk limit of {self._disk.limit} bytes",
                 kind=Kind.DISK_LIMIT,
                 remedy="raise Limits(disk=…); what it wrote is kept in its layer",
             )

@@ -99,6 +99,7 @@ class HalfwayChild:
     def __init__(self, terms: Terms):
         self._private, self._veils = terms.private, terms.veils
         self._made = list(terms.private)  # folders of ours, where places for mounts can be made
+        self.pid = int(os.readlink("/proc/self"))  # the host's number: its /proc is still there
         self._first_fd = os.open("/", os.O_PATH | os.O_CLOEXEC)  # all we open comes after it
         # 1. In the new user namespace we are nobody until we say who we are: ourselves. One id
         #    only, so there is nothing to switch to; setgroups goes before gid_map is allowed.

@@ -387,7 +387,7 @@ def _serve(inside: Guest, ground: _setup.HalfwayChild | _setup.SetupError, plan:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
         return
     inside.configure(plan["config"])
-    _say(GUEST_FD, {"id": 0, "ready": True, "veiled": ground.veiled(plan)})
+    _say(GUEST_FD, {"id": 0, "ready": True, "veiled": ground.veiled(plan), "pid": ground.pid})
     inside.serve(GUEST_FD, GUEST_FD)
 
 

@@ -208,8 +208,8 @@ class OverlayLauncher(Launcher):
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             notes = (*view.healed, *_key_files.notes(view.by_rule, view.home), *notes)
-            veiled = _failures.await_ready(ours)
-            guarantees += _report.veiled(plan["veils"], veiled)
+            ready = _failures.await_ready(ours)
+            guarantees += _report.veiled(plan["veils"], ready.veiled)
         except BaseException:
             ours.close()
             theirs.close()
@@ -225,7 +225,9 @@ class OverlayLauncher(Launcher):
         goes_on = self.layer is not None and below is None
         running = Running(kept, group, zygote, number, self.discard, below, goes_on)
         if self.limits.disk is not None:
-            running.watch(self.limits.disk)
+            running.watch_disk(self.limits.disk)
+        if self.limits.memory is not None and "memory" not in group.enforced:
+            running.watch_memory(self.limits.memory, ready.pid)
         return Launched(
             workdir=view.targets[0],
             guarantees=guarantees,
