@@ -150,10 +150,10 @@ def test_odd_case_folding_goes_to_python(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "watched"),
     [
-        ("needle", True), ("^needle$", True), (r"\w+\(", False), (r"\w+foo\s*", True), ("foo|b", False),
-        ("foo|bar", True), ("[a-z]{3}", True), ("ab", False), ("needle.", False), ("[^a]needle", False),
-        (r"needle\D", False), (r"needle\W*", False), (r"needle\S", False), ("needle\0", False),
-        ("needle[\0a]", False), ("needle[\0-\t]", False),
+        ("needle", True), ("^needle$", True), (r"\w+foo\s*", True), ("foo|bar", True),
+        ("[a-z]{3}", True), (r"\w+\(", False), ("foo|b", False), ("ab", False),
+        ("needle.", False), ("[^a]needle", False), (r"needle\D", False), (r"needle\W*", False),
+        (r"needle\S", False), ("needle\0", False), ("needle[\0a]", False), ("needle[\0-\t]", False),
     ],
 )  # fmt: skip
 def test_rg_watches_for_binary_files_where_no_nul_can_match(pattern: str, watched: bool) -> None:
