@@ -117,6 +117,9 @@ def test_a_container_inside_another_needs_namespaces_and_mounts_and_gets_no_more
     for name in ("bpf", "userfaultfd", "io_uring_setup", "kexec_load", "init_module"):
         assert verdicts("nested", name) == {errno.EPERM}, name
     assert verdicts("nested", "socket", 40) == {errno.EAFNOSUPPORT}
+    netlink, netfilter = 16, 12
+    assert verdicts("nested", "socket", netlink, 3, netfilter) == {ALLOWED}
+    assert verdicts("podbot", "socket", netlink, 3, netfilter) == {errno.EAFNOSUPPORT}
 
 
 def test_nothing_gets_through_that_an_engine_itself_refuses() -> None:
