@@ -110,9 +110,9 @@ class ServiceOfContainers:
             "cwd": None if workdir == WORKDIR else workdir,
             "env": {"PATH": "/usr/bin:/bin", **given},
         }
-        if "User" in spec:
+        if "User" in spec and os.geteuid() == 0:
             user, _, group = spec["User"].partition(":")
-            surroundings |= {"user": int(user), "group": int(group), "extra_groups": []}
+            surroundings |= {"user": int(user), "group": int(group or user), "extra_groups": []}
         if asked.json()["Detach"]:
             done = subprocess.run(spec["Cmd"], capture_output=True, check=False, **surroundings)
             self._codes[name] = done.returncode

@@ -29,7 +29,7 @@ import podbot
 from podbot import Network, Policy, errors
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 from podbot.frozen import frozen_dict
-from podbot.runs.request import LaunchRequest
+from podbot.runs import LaunchRequest
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox import Guarantee
