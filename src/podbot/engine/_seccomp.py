@@ -21,7 +21,7 @@ from podbot.engine.http import replies
 from podbot.engine.http.replies import Fields
 from podbot.engine.profiles import Profile
 from podbot.errors import ContainerError, Kind, PodbotError
-from podbot.system_calls import ABSENT, JUDGED, REFUSED, WHOLE, AnyOf, OneOf, Rule, Unless
+from podbot.system_calls import ABSENT, JUDGED, NETLINK_AT_LARGE, REFUSED, WHOLE, AnyOf, OneOf, Rule
 
 Filter = Literal["podbot", "nested"]
 Json = dict[str, object]
@@ -168,7 +168,8 @@ def document(which: Filter) -> Json:
     ]
     for name, (_, rule) in JUDGED.items():
         if name not in spared:
-            rules += _judged(name, _by_family(rule) if which == "nested" else rule)
+            at_large = which == "nested" and name in ("socket", "socketpair")
+            rules += _judged(name, NETLINK_AT_LARGE if at_large else rule)
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _ENOSYS,
@@ -217,13 +218,6 @@ def _holds(file: Path, wanted: bytes) -> bool:
         return file.read_bytes() == wanted
     except FileNotFoundError:
         return False
-
-
-def _by_family(rule: Rule) -> Rule:
-    """Sockets by their family alone: containers' networks are made by netfilter's netlink."""
-    if not isinstance(rule, Unless):
-        return rule
-    return Unless(tuple({way[:1]: None for way in rule.ways}), rule.errno)
 
 
 def _judged(name: str, rule: Rule) -> list[Json]:
