@@ -98,7 +98,7 @@ class RunOutcome:
     ``exit_status`` is what a shell would show: 128 + n for a death by signal n (then ``signal`` is
     n), 124 when the time ran out, 127 or 126 when there was no such command or it could not be
     executed. ``problem`` says why, or what became of the output. ``layer`` holds the changes; it is
-    None, and the run forgotten, if there are none. ``told_to_end`` is a signal podbot itself got.
+    None, and the run forgotten, if there are none. ``stop_signal`` is a signal podbot itself got.
     ``plain``: it wrote nothing that a terminal might obey. ``missed_network``: it failed, and
     something in it had tried to reach a network that was off.
     """
@@ -110,7 +110,7 @@ class RunOutcome:
     signal: int | None = None
     timed_out: bool = False
     problem: str | None = None
-    told_to_end: int | None = None
+    stop_signal: int | None = None
     plain: bool = False
     missed_network: bool = False
 
@@ -167,7 +167,7 @@ def run(
                 error=ending.problem,
             )
     finally:
-        kept, late_problem = this.settle()
+        kept, late_problem = this.finish()
     return RunOutcome(
         id=record.id,
         record=this.record,
@@ -176,7 +176,7 @@ def run(
         signal=ending.signal,
         timed_out=ending.timed_out,
         problem=ending.problem or problem or late_problem,
-        told_to_end=ending.told_to_end,
+        stop_signal=ending.stop_signal,
         plain=ending.plain,
         missed_network=missed_network,
     )

@@ -120,6 +120,12 @@ _FAMILIES = Unless(
     ),
     errno.EAFNOSUPPORT,
 )
+NETLINK_AT_LARGE = Unless(
+    tuple(((0, WHOLE, family),) for family in (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)),
+    errno.EAFNOSUPPORT,
+)
+"""In place of what is said of sockets, where containers are to run inside: their engines set up
+firewalls."""
 
 JUDGED: dict[str, tuple[Numbers, Rule]] = {
     # A namespace of one's own gives every capability in it.

@@ -48,7 +48,7 @@ def test_a_reviewed_folder_is_an_overlay_over_it(own_layers: Path, target: Path)
     assert contents.mount.upper == str(contents.layer.upper(0))
     assert contents.copied is None
     assert contents.layer.live
-    Workspace(contents, False).settle()
+    Workspace(contents, False).release()
     assert not contents.layer.path.exists(), "nothing was changed, so nothing is kept"
 
 
@@ -59,7 +59,7 @@ def test_a_copy_is_whole_and_has_a_manifest(own_layers: Path, target: Path) -> N
     assert (contents.folder / "src" / "b.py").read_text() == "b = 1\n"
     assert os.readlink(contents.folder / "link") == "a.txt"
     assert contents.layer.baseline(0).exists()
-    Workspace(contents, False).settle()
+    Workspace(contents, False).release()
     assert contents.layer.path.exists() and not contents.layer.live
     contents.layer.discard()
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_an_overlay_is_copied_and_says_why(own_layers: Path, targ
     contents = made(Settings(target), found(target), UNABLE)
     assert contents.copied == "it cannot be had"
     assert contents.layer is not None and contents.layer.method == "copy"
-    Workspace(contents, True).settle()
+    Workspace(contents, True).release()
     assert not contents.layer.path.exists()
 
 
@@ -77,14 +77,14 @@ def test_what_is_hidden_is_not_copied(own_layers: Path, target: Path) -> None:
     contents = made(Settings(target, policy=policy), found(target, policy))
     assert not (contents.folder / "src").exists()
     assert (contents.folder / "a.txt").exists()
-    Workspace(contents, True).settle()
+    Workspace(contents, True).release()
 
 
 def test_a_bound_folder_is_itself(own_layers: Path, target: Path) -> None:
     contents = made(Settings(target, workspace="bind"), found(target))
     assert contents.mount == BindMount(str(target), "/workspace")
     assert contents.layer is None
-    Workspace(contents, True).settle()
+    Workspace(contents, True).release()
     assert (target / "a.txt").exists()
 
 
@@ -108,13 +108,13 @@ def test_one_can_go_on_in_a_kept_layer(own_layers: Path, target: Path) -> None:
     for kind in ("review", "copy"):
         first = made(Settings(target, workspace=kind), found(target))
         (first.folder / "new").write_text("x")
-        Workspace(first, False).settle()
+        Workspace(first, False).release()
         assert first.layer is not None
         again = made(Settings(layer=first.layer), found(target))
         assert again.mount == first.mount
         assert again.layer is not None and again.layer.live
         assert (again.copied is None) is (kind == "review")
-        Workspace(again, False).settle()
+        Workspace(again, False).release()
         again.layer.discard()
 
 
@@ -143,8 +143,8 @@ def test_an_empty_workspace_can_be_filled_later(own_layers: Path, target: Path) 
     assert full.layer is not None and full.layer.targets == (str(target),)
     assert full.layer.live
     place.remove()
-    full.settle()
-    full.settle()
+    full.release()
+    full.release()
     full.layer.discard()
 
 
@@ -206,7 +206,7 @@ def test_roots_own_folder_is_copied_for_nobody_where_ids_cannot_be_mapped(
     for name in ("", "a.txt", "src", "src/b.py", "link"):
         assert os.lstat(contents.folder / name).st_uid == 65534
         assert os.lstat(target / name).st_uid == 0
-    Workspace(contents, True).settle()
+    Workspace(contents, True).release()
 
 
 def test_a_users_folder_is_an_overlay_for_its_owner(own_layers: Path, target: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_users_folder_is_an_overlay_for_its_owner(own_layers: Path, target: Pa
     place.remove()
     assert contents.layer is not None and contents.layer.traits.marks == "trusted"
     assert contents.layer.upper(0).stat().st_uid == 1234
-    Workspace(contents, False).settle()
+    Workspace(contents, False).release()
 
 
 def test_roots_own_folder_is_bound_only_when_it_is_handed_over(

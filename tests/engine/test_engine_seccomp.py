@@ -117,6 +117,17 @@ def test_a_container_inside_another_needs_namespaces_and_mounts_and_gets_no_more
     for name in ("bpf", "userfaultfd", "io_uring_setup", "kexec_load", "init_module"):
         assert verdicts("nested", name) == {errno.EPERM}, name
     assert verdicts("nested", "socket", 40) == {errno.EAFNOSUPPORT}
+    netlink, netfilter = 16, 12
+    assert verdicts("nested", "socket", netlink, 3, netfilter) == {ALLOWED}
+    assert verdicts("podbot", "socket", netlink, 3, netfilter) == {errno.EAFNOSUPPORT}
+
+
+def test_only_a_container_that_holds_others_has_all_of_netlink() -> None:
+    netlink, netfilter = 16, 12
+    for name in ("socket", "socketpair"):
+        assert verdicts("podbot", name, netlink, 3, 0) == {ALLOWED}
+        assert verdicts("podbot", name, netlink, 3, netfilter) == {errno.EAFNOSUPPORT}
+        assert verdicts("nested", name, netlink, 3, netfilter) == {ALLOWED}
 
 
 def test_nothing_gets_through_that_an_engine_itself_refuses() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -126,10 +127,13 @@ def test_a_program_of_the_hosts_below_tmp_is_refused_with_that_cause(
 
 
 def test_podbot_inside_podbot_names_that_as_the_cause(target: Path) -> None:
+    # In the target, as this checkout may lie where a sandbox has folders of its own.
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(podbot.__file__).parent, target / "podbot", ignore=ignored)
     with OverlaySandbox(target, discard=True) as sandbox:
         for layers in ("", "/tmp/layers"):
             environment = {"PODBOT_LAYERS": layers} if layers else {}
-            argv = [PYTHON, "-c", OPEN, SOURCE, str(target)]
+            argv = [PYTHON, "-c", OPEN, str(target), str(target)]
             found = sandbox.exec(argv, env=environment)
             assert "podbot runs inside a sandbox of podbot's" in found.stderr, found
             assert '"local" backend will do' in found.stderr

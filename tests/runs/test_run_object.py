@@ -39,7 +39,7 @@ def test_it_is_known_from_its_begin_to_its_end(target: Path) -> None:
         sandbox.write("new", "new")
         assert run.end(3) is None
         assert record_of("mine").exit_status == 3
-    layer, problem = run.settle()
+    layer, problem = run.finish()
     assert layer is not None and (layer.id, problem) == (run.record.id, None)
     record = record_of("mine")
     assert (record.command, record.title, record.targets) == (
@@ -55,7 +55,7 @@ def test_one_that_changed_nothing_is_forgotten(target: Path) -> None:
     run = Run(LaunchRequest(("agent",), targets=(target,)))
     with run.open():
         run.end(0)
-    assert run.settle() == (None, None)
+    assert run.finish() == (None, None)
     assert runs.entries() == []
 
 
@@ -64,7 +64,7 @@ def test_what_is_written_after_its_end_is_kept_and_noted(target: Path) -> None:
     with run.open() as sandbox:
         run.end(0)
         sandbox.write("late", "late")
-    layer, _ = run.settle()
+    layer, _ = run.finish()
     assert layer is not None
     assert record_of(layer.id).exit_status == 0
 
@@ -74,7 +74,7 @@ def test_what_podbot_could_not_do_is_in_the_record(target: Path) -> None:
     with run.open() as sandbox:
         sandbox.write("new", "new")
         run.end(error="out of luck")
-    run.settle()
+    run.finish()
     assert record_of("faulty").error == "out of luck"
 
 
@@ -89,11 +89,11 @@ def test_a_sandbox_that_was_lost_before_it_changed_anything_has_one_record(targe
         run.begin(second)
         second.write("made", "text")
         run.end(0)
-    layer, _ = run.settle()
+    layer, _ = run.finish()
     assert layer == second.layer and layer is not None
     assert [entry.id for entry in runs.entries()] == [layer.id]
     layers.remove(layer.path)
-    assert run.settle() == (None, None)
+    assert run.finish() == (None, None)
     assert runs.entries() == []
 
 
@@ -106,7 +106,7 @@ def test_the_lost_one_stays_with_its_record_if_it_held_something(target: Path) -
         run.begin(second)
         second.write("too", "text")
         run.end(0)
-    run.settle()
+    run.finish()
     assert {entry.id for entry in runs.entries()} == {
         layer.id for layer in (first.layer, second.layer) if layer is not None
     }
@@ -125,7 +125,7 @@ def test_a_copy_that_nobody_changed_goes_and_one_that_was_changed_stays(
                 sandbox.write(change, "text")
             run.end(0)
         assert sandbox.layer is not None and sandbox.layer.method == "copy"
-        assert (run.settle()[0] is not None) == stays
+        assert (run.finish()[0] is not None) == stays
         assert sandbox.layer.path.exists() == stays
 
 
@@ -137,13 +137,13 @@ def test_a_copy_from_which_something_was_applied_stays_to_be_undone(
     with first.open() as sandbox:
         sandbox.write("made", "text")
         first.end(0)
-    layer, _ = first.settle()
+    layer, _ = first.finish()
     assert layer is not None
     changes.apply_changes(changes.read(layer))
     again = Run(LaunchRequest(("tools",), continue_in="first"))
     with again.open() as sandbox:
         again.end(0)
-    again.settle()
+    again.finish()
     assert changes.undo_changes("first").restored
 
 
@@ -153,14 +153,14 @@ def test_what_keeps_nothing_is_noted_nowhere(target: Path, own_books: Path) -> N
         assert isinstance(run.record.id, str) and records.is_id(run.record.id)
         assert sandbox.workdir == str(target)
         run.end(0)
-    assert run.settle() == (None, None)
+    assert run.finish() == (None, None)
     assert not own_books.exists()
 
 
 def test_a_run_that_was_never_begun_ends_in_nothing() -> None:
     run = Run(LaunchRequest(("tools",)))
     assert run.end(0) is None
-    assert run.settle() == (None, None)
+    assert run.finish() == (None, None)
 
 
 def test_a_sandbox_of_another_backend_is_noted_by_its_own_run(target: Path) -> None:

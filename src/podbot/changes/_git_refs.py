@@ -18,7 +18,7 @@ def is_one(where: str) -> bool:
     return _REF.search(where) is not None
 
 
-def told(host: bytes, run: bytes) -> str:
+def fate_of_commits(host: bytes, run: bytes) -> str:
     """What becomes of commits whichever version is kept."""
     theirs, ours = _commit(host), _commit(run)
     if theirs is None or ours is None:

@@ -143,7 +143,7 @@ class _Check:
                 above = conflict.path
                 while above := above.rpartition("/")[0]:
                     staying.setdefault(above, conflict.path)
-        told = {conflict.path for conflict in found}
+        in_conflict = {conflict.path for conflict in found}
         return [
             Conflict(
                 change,
@@ -153,7 +153,9 @@ class _Check:
                 f"the host has changed {staying[change.path]} in it since",
             )
             for change in self._own
-            if change.path in staying and change.path not in told and self._loses_folder(change)
+            if change.path in staying
+            and change.path not in in_conflict
+            and self._loses_folder(change)
         ]
 
     def _loses_folder(self, change: Change) -> bool:

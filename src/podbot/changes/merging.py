@@ -194,17 +194,17 @@ class _Merging:
         if contents is None:
             texts = _Texts(meeting.base.data or b"", None)
             kind = ChangeKind.ADDED if merge.base is None else ChangeKind.MODIFIED
-            told = replace(change, kind=kind, old=merge.base)
+            outcome = replace(change, kind=kind, old=merge.base)
         else:
             texts = _Texts(None, contents)
             kind = ChangeKind.MODE if contents == meeting.host_data else ChangeKind.MODIFIED
-            told = replace(change, kind=kind, new=merge.new)
+            outcome = replace(change, kind=kind, new=merge.new)
         self._held += len(texts.old or b"") + len(texts.new or b"")
         if self._held > MOST_HELD:
             raise _NotMergedError("there is too much to merge at once: apply some of it first")
         self._texts[(change.target, change.path)] = texts
         self._merges[change.where] = merge
-        return told
+        return outcome
 
 
 class _Meeting:
@@ -344,7 +344,9 @@ class _Meeting:
         if ours is None or theirs is None:
             raise _NotMergedError(f"{who} changed it too, and it cannot be read as it was seen")
         if _git_refs.is_one(self._change.where) and theirs not in (ours, base.data):
-            raise _NotMergedError(f"{who} changed it too; {_git_refs.told(ours, theirs)}")
+            raise _NotMergedError(
+                f"{who} changed it too; {_git_refs.fate_of_commits(ours, theirs)}"
+            )
         merged = three_way.merge(base.data, ours, theirs)
         if merged.problem is not None:
             raise _NotMergedError(f"{who} changed it too, and {merged.problem}")

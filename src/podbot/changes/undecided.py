@@ -16,7 +16,7 @@ MOST_LINES = 5
 """How many overlaps are named by their line."""
 
 
-def settled(changes: ChangeSet) -> ChangeSet:
+def without_undecided(changes: ChangeSet) -> ChangeSet:
     """The changes as they would be applied now: nothing in them takes back what others did."""
     open_ = {where: merge for where, merge in changes.merges.items() if not merge.is_clean}
     if not open_:

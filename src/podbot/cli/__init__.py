@@ -89,7 +89,7 @@ SIGNALLED = 128  # a shell adds the number of the signal that ended a program
 SIGINT = 2  # not from signal, which costs time
 
 
-class ToldToEnd(KeyboardInterrupt):
+class Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP came: what Ctrl-C tidies up is tidied up then too."""
 
     number = SIGINT
@@ -117,8 +117,8 @@ def main(argv: "Sequence[str] | None" = None) -> int:
             sys.stdout.flush()
         if argv is None and words and words[0] in LEAVING:
             _leave(code)
-    except ToldToEnd as told:
-        return SIGNALLED + told.number
+    except Terminated as ended:
+        return SIGNALLED + ended.number
     except KeyboardInterrupt:
         return SIGNALLED + SIGINT
     except BrokenPipeError:
@@ -149,14 +149,14 @@ def _end_as_by_ctrl_c() -> None:
     """Have SIGTERM and SIGHUP end us as Ctrl-C does, unless somebody had them ignored."""
     import _signal  # the plain one costs time
 
-    def told(number: int, _frame: object) -> None:
-        error = ToldToEnd()
+    def terminate(number: int, _frame: object) -> None:
+        error = Terminated()
         error.number = number
         raise error
 
     for number in (_signal.SIGTERM, _signal.SIGHUP):
         if _signal.getsignal(number) == _signal.SIG_DFL:
-            _signal.signal(number, told)
+            _signal.signal(number, terminate)
 
 
 def _cannot_tell(words: list[str], why: str, file: object = None) -> int:
@@ -245,13 +245,13 @@ def _dispatch(words: list[str]) -> int:
         return command.run(arguments)
     except Misread as wrong:
         remedy = f"{wrong.prog} --help says what there is"
-        if not _told_as_data(words, ConfigError(wrong.message, remedy=remedy)):
+        if not _tell_programs(words, ConfigError(wrong.message, remedy=remedy)):
             from podbot.cli.talk import warn
 
-            warn(wrong.told)
+            warn(wrong.as_text)
         raise
     except PodbotError as error:
-        _told_as_data(words, error)
+        _tell_programs(words, error)
         from podbot.cli import wording
         from podbot.cli.talk import warn
 
@@ -259,7 +259,7 @@ def _dispatch(words: list[str]) -> int:
         return FAILED
 
 
-def _told_as_data(words: list[str], error: "PodbotError") -> bool:
+def _tell_programs(words: list[str], error: "PodbotError") -> bool:
     """Tell programs of an error, if that is who asked; whether people need not be told too."""
     import json
 
@@ -268,9 +268,9 @@ def _told_as_data(words: list[str], error: "PodbotError") -> bool:
         return False
     from podbot.review import data
 
-    told = data.failure(error)
+    failure = data.failure(error)
     if words[0] in QUICK:
-        print(json.dumps({"id": None, "outcome": "failed", **told}), file=sys.stderr)
+        print(json.dumps({"id": None, "outcome": "failed", **failure}), file=sys.stderr)
         return True
-    print(json.dumps(told, indent=2), flush=True)
+    print(json.dumps(failure, indent=2), flush=True)
     return False

@@ -14,7 +14,7 @@ from podbot.changes.folding import FEWEST
 from podbot.changes.model import Change
 from podbot.changes.risk.rules import COMMAND_FOLDER, Level
 from podbot.cli import merges, wording
-from podbot.cli.overview import STYLES, counted, folded_line, told_conflict
+from podbot.cli.overview import STYLES, conflict_text, counted, folded_line
 from podbot.cli.wording import Display
 from podbot.review.summary import called, called_path
 
@@ -35,11 +35,11 @@ def summary(found: Summary, display: Display, most: int | None = None) -> list[s
 
 def total(found: Summary, display: Display) -> str:
     """How many changes there are and how large they are."""
-    told = "nothing is left to apply"
+    text = "nothing is left to apply"
     if found.changes:
         number = wording.count(len(found.changes), "change")
-        told = f"{number}: {counted(found)}; {wording.size(found.size)}"
-    return display.paint(told, "title")
+        text = f"{number}: {counted(found)}; {wording.size(found.size)}"
+    return display.paint(text, "title")
 
 
 def folders(found: Summary, display: Display) -> list[str]:
@@ -58,13 +58,13 @@ def warnings(
     ``every``: also what the line for a folder covers.
     """
     used = [
-        _told(flag, found)
+        _flag_line(flag, found)
         for flag in found.flagged(Level.WHEN_USED)
         if every or not found.is_expected(flag)
     ]
     lines = _section(display.paint(WHEN_USED, STYLES[Level.WHEN_USED]), used, display, most)
     conflicts = [
-        f"  {called_path(each.change, found.changes, each.path)}: {told_conflict(each)}"
+        f"  {called_path(each.change, found.changes, each.path)}: {conflict_text(each)}"
         for each in found.conflicts.values()
     ]
     lines += _section(display.paint(CONFLICTS, "danger"), conflicts, display, most)
@@ -92,7 +92,7 @@ def by_itself(
     ]
     # What packages brought comes first: among many lines the last ones are those that are seen.
     flags.sort(key=lambda flag: flag.change.where not in found.folded)
-    rows += [_told(flag, found) for flag in flags]
+    rows += [_flag_line(flag, found) for flag in flags]
     title = display.paint(BY_ITSELF, STYLES[Level.BY_ITSELF])
     return _section(title, rows, display, most, keep_end=True)
 
@@ -107,21 +107,21 @@ def _commands(changes: Sequence[Change], found: Summary) -> list[str]:
     import shutil
 
     known = [wording.name(name) for name in names if shutil.which(name) is not None]
-    told = f"  {folder}: {len(names)} commands, each can take the place of another"
-    return [f"{told}; this host has {', '.join(known)} too" if known else told]
+    line = f"  {folder}: {len(names)} commands, each can take the place of another"
+    return [f"{line}; this host has {', '.join(known)} too" if known else line]
 
 
-def _told(flag: Flag, found: Summary) -> str:
+def _flag_line(flag: Flag, found: Summary) -> str:
     return f"  {called(flag.change, found.changes)}: {wording.text(flag.reason)}"
 
 
 def _section(
-    title: str, told: Sequence[str], display: Display, most: int | None, *, keep_end: bool = False
+    title: str, lines: Sequence[str], display: Display, most: int | None, *, keep_end: bool = False
 ) -> list[str]:
     """A title and its rows; of many only the first, or with ``keep_end`` the last."""
-    if not told:
+    if not lines:
         return []
-    items = [wording.wrapped(line, display.width, 4) for line in told]
+    items = [wording.wrapped(line, display.width, 4) for line in lines]
     kept = _kept(items[::-1] if keep_end else items, most)
     left = len(items) - len(kept)
     more = [f"  … and {left} more: `podbot changes show` has them"] if left else []

@@ -48,7 +48,7 @@ def apply(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         for line in outcomes.allowed(consent):
             tell(line)
-    return _told(found, applied, consent.paths, arguments.json)
+    return _show_applied(found, applied, consent.paths, arguments.json)
 
 
 def _consent(found: Review, given: Given) -> Consent:
@@ -59,13 +59,13 @@ def _consent(found: Review, given: Given) -> Consent:
     try:
         consent.check()
     except ChangesError as error:
-        remedy = f"look at it: {_looking(word, consent)}\n"
+        remedy = f"look at it: {_command_to_look(word, consent)}\n"
         remedy += f"          then name it itself: {remedies.allowing(word, given)}"
         raise ChangesError(error.message, kind=error.kind, remedy=remedy) from None
     return consent
 
 
-def _looking(word: str, consent: Consent) -> str:
+def _command_to_look(word: str, consent: Consent) -> str:
     """The command that shows what a folder of packages does not answer for."""
     several = len(consent.of.targets) > 1
     changes = [flag.change for flag in consent.strangers]
@@ -90,19 +90,19 @@ def pick(arguments: argparse.Namespace) -> int:
     if picked is None or not picked.changes:
         talk.say("nothing was applied" if picked is None else "nothing was taken")
         if arguments.json:
-            _told(found, Applied("", "", (), ()), [], json=True)
+            _show_applied(found, Applied("", "", (), ()), [], json=True)
         return NO
     for line in picking.staying(picked):
         talk.say(line)
     with _telling_interrupts(found, "applied"), doing("applying", found, Given("apply")):
         applied = found.apply(picked)
-    return _told(found, applied, sorted(picked.consented), arguments.json)
+    return _show_applied(found, applied, sorted(picked.consented), arguments.json)
 
 
-def _told(found: Review, applied: Applied, allowed: list[str], json: bool) -> int:
+def _show_applied(found: Review, applied: Applied, allowed: list[str], json: bool) -> int:
     if json:
-        told = {**data.applied(applied), **data.texts("allowed", allowed)}
-        as_data.show({"id": found.entry.id, **told})
+        answer = {**data.applied(applied), **data.texts("allowed", allowed)}
+        as_data.show({"id": found.entry.id, **answer})
     else:
         tell("\n".join(outcomes.applied(found, applied)))
     return NO if applied.skipped and not applied.changed else DONE
@@ -172,12 +172,12 @@ def _telling_interrupts(found: Review, done: str) -> Iterator[None]:
             warn("podbot: interrupted; putting right what is half done …")
             review.heal()
         if places.unfinished():
-            told = "something is half done; the next podbot command puts it right"
+            outcome = "something is half done; the next podbot command puts it right"
         elif _state(found.entry.id) == before:
-            told = f"nothing was {done}"
+            outcome = f"nothing was {done}"
         else:
-            told = f"all the same it was {done}"
-        warn(f"podbot: interrupted; {told}")
+            outcome = f"all the same it was {done}"
+        warn(f"podbot: interrupted; {outcome}")
         raise
 
 

@@ -23,8 +23,8 @@ def diffs_but_folded(found: Summary, display: Display) -> Iterator[str]:
     for fold in found.folds:
         hidden = found.folded_in(fold)
         if hidden:
-            told = f"{folded_line(fold, found, hidden).strip()}; --all shows them"
-            yield from wrapped(display.paint(told, "title"), display.width)
+            title = f"{folded_line(fold, found, hidden).strip()}; --all shows them"
+            yield from wrapped(display.paint(title, "title"), display.width)
 
 
 def diff_lines(changes: ChangeSet, chosen: Iterable[Change], display: Display) -> Iterator[str]:

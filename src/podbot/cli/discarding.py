@@ -88,11 +88,11 @@ def _discard_many(entries: Sequence[Entry], arguments: argparse.Namespace) -> in
     with Progress("removing"):
         done = review.discard(chosen)
     problems = [(run, None if run.problem is None else _why(run.problem)) for run in done]
-    told = [*((review.Discarded(entry), "it still runs") for entry in running), *problems]
+    results = [*((review.Discarded(entry), "it still runs") for entry in running), *problems]
     if arguments.json:
-        as_data.show({"runs": [data.discarded(run, why) for run, why in told]})
+        as_data.show({"runs": [data.discarded(run, why) for run, why in results]})
     else:
-        _tell([(run.entry, why) for run, why in told])
+        _tell([(run.entry, why) for run, why in results])
     return FAILED if any(why is not None for _, why in problems) else DONE
 
 

@@ -74,10 +74,10 @@ def table(findings: tuple[Finding, ...], *, colour: bool = False, room: int | No
         state = f"{finding.state:<7}"
         if colour:
             state = f"\x1b[{_COLOURS[finding.state]}m{state}\x1b[0m"
-        told = [f"{finding.name:<{width}}  {state}  {finding.detail}"]
+        texts = [f"{finding.name:<{width}}  {state}  {finding.detail}"]
         if finding.fix is not None:
-            told.append(f"{'':<{width}}  {'fix':>7}  {finding.fix}")
-        lines += [row for line in told for row in wording.wrapped(line, room, width + 11)]
+            texts.append(f"{'':<{width}}  {'fix':>7}  {finding.fix}")
+        lines += [row for line in texts for row in wording.wrapped(line, room, width + 11)]
     lacking = [f.name for f in findings if f.required and f.state == "missing"]
     lines.append("")
     if lacking:

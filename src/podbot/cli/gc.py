@@ -213,7 +213,7 @@ def mend_journals() -> tuple[list[Line], tuple[Failure, ...]]:
     if not places.state_place().is_dir():
         return [], ()
     healed = recovery.put_right()
-    lines = [Line("mended", "journal", told) for told in healed.told]
+    lines = [Line("mended", "journal", message) for message in healed.messages]
     if not healed.failed:
         return lines, ()
     from podbot.launch.containers import Failure
@@ -255,15 +255,15 @@ def _worth_discarding(lines: list[Line]) -> list[str]:
     if not found:
         return []
     total = wording.size(sum(line.size or 0 for line in found))
-    told = [f"worth discarding: {wording.count(len(found), 'run')}, {total}"]
+    texts = [f"worth discarding: {wording.count(len(found), 'run')}, {total}"]
     for line in found[:MOST_NAMED]:
-        told.append(
+        texts.append(
             f"  {wording.name(line.called or '')}: {line.worth}, {wording.size(line.size or 0)}"
         )
     if len(found) > MOST_NAMED:
-        told.append(f"  … and {len(found) - MOST_NAMED} more")
+        texts.append(f"  … and {len(found) - MOST_NAMED} more")
     words = " ".join(shlex.quote(line.called or "") for line in found[:MOST_NAMED])
-    return [*told, f"  podbot changes discard {words}"]
+    return [*texts, f"  podbot changes discard {words}"]
 
 
 def _next(lines: list[Line]) -> list[str]:
@@ -274,15 +274,15 @@ def _next(lines: list[Line]) -> list[str]:
         # Of what is worth discarding more was said above; what is applied in part was decided on.
         if line.next is not None and line.worth is None and not line.applied
     }
-    told = []
+    hints = []
     if "layer" in kept:
         id = kept["layer"].removeprefix("podbot changes show ")
-        told.append(
+        hints.append(
             f"{kept['layer']}; then `podbot changes apply {id}` or `podbot changes discard {id}`"
         )
     if "workspace" in kept:
-        told.append(f"{kept['workspace']}, unless a session with that id is to find its files")
-    return told
+        hints.append(f"{kept['workspace']}, unless a session with that id is to find its files")
+    return hints
 
 
 def _on_a_line(text: str) -> str:

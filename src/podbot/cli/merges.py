@@ -56,12 +56,12 @@ def _overlap(merge: Merge, number: int, display: Display) -> Iterator[str]:
     count = len(merge.overlaps)
     title = f"overlap {number + 1} of {count}, at line {one.host_at} of what the host has"
     yield display.paint(title, "danger")
-    told: tuple[tuple[str, bytes, Style | None], ...] = (
+    versions: tuple[tuple[str, bytes, Style | None], ...] = (
         ("before both:", one.base, "faint"),
         (f"the host, by {runs(merge)}:", one.host, None),
         ("this run:", one.run, "added"),
     )
-    for name, text, style in told:
+    for name, text, style in versions:
         yield display.paint(name, "title")
         for line in _lines(text):
             yield display.paint(f"  {line}", style)

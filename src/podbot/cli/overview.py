@@ -188,7 +188,7 @@ def history(applications: Iterable[Application], display: Display) -> list[str]:
     return _labelled(rows, display)
 
 
-def told_conflict(conflict: Conflict) -> str:
+def conflict_text(conflict: Conflict) -> str:
     """What stands in the way of a change, and both sides."""
     # What the policy hid was not looked at, which is not the same as nothing being there.
     host = "hidden" if conflict.kind == "hidden" else side(conflict.host)

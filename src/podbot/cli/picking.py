@@ -95,7 +95,7 @@ class _Picking:
     found: Summary
     talk: Talk
     taken: set[str] = field(default_factory=set)
-    settled: set[str] = field(default_factory=set)
+    decided: set[str] = field(default_factory=set)
     hunks: dict[str, frozenset[Piece]] = field(default_factory=dict)
     consented: set[str] = field(default_factory=set)
     overwriting: set[str] = field(default_factory=set)
@@ -106,7 +106,7 @@ class _Picking:
     def ask_all(self) -> None:
         every = self.found.changes.changes
         for number, change in enumerate(every):
-            if change.where in self.settled:
+            if change.where in self.decided:
                 continue
             if self.all_the_rest:
                 self._take_unless_declined(change, number)
@@ -131,7 +131,7 @@ class _Picking:
 
     def take_all(self) -> None:
         for number, change in enumerate(self.found.changes.changes):
-            if change.where not in self.settled:
+            if change.where not in self.decided:
                 self._take_unless_declined(change, number)
         if self.declined and self.taken:
             # Who said no to one thing may want to look again at the others.
@@ -187,7 +187,7 @@ class _Picking:
         others = [
             each
             for each in fold.changes
-            if each.where not in self.settled and self.found.is_packaged(each)
+            if each.where not in self.decided and self.found.is_packaged(each)
         ]
         if len(others) < FEWEST:
             return False
@@ -229,7 +229,7 @@ class _Picking:
         elif answer in "yA":
             self._take(change, *(each for each in below if not self.found.needs_consent(each)))
         else:
-            self.settled.add(change.where)
+            self.decided.add(change.where)
             if is_lost(change):
                 self.taken.add(change.where)  # stays after all if anything in it stays
 
@@ -273,7 +273,7 @@ class _Picking:
                 chosen.update(piece for piece, _ in left)
             if answer in "adAq":
                 break
-        self.settled.add(change.where)
+        self.decided.add(change.where)
         self.all_the_rest = answer == "A"
         if chosen and self._consents(change):
             self.taken.add(change.where)
@@ -305,7 +305,7 @@ class _Picking:
                 return False
             self.consented.add(where)
         if where in self.found.conflicts:
-            reason = overview.told_conflict(self.found.conflicts[where])
+            reason = overview.conflict_text(self.found.conflicts[where])
             warning = f"In conflict: {reason}. Taking it overwrites what the host has."
             if not self._says_yes(warning):
                 return False
@@ -331,10 +331,10 @@ class _Picking:
 
     def _take(self, *changes: Change) -> None:
         self.taken |= {change.where for change in changes}
-        self.settled |= {change.where for change in changes}
+        self.decided |= {change.where for change in changes}
 
     def _leave(self, *changes: Change) -> None:
-        self.settled |= {change.where for change in changes}
+        self.decided |= {change.where for change in changes}
 
     def _line(self, change: Change) -> str:
         return overview.change_title(change, self.found, self.talk.display)

@@ -148,9 +148,9 @@ def _of_undo(error: ChangesError, word: str, paths: Sequence[str]) -> ChangesErr
     """The same error, with commands where a person can get past it."""
     if error.kind is Kind.NOTHING_TO_UNDO:
         healed = error.message.split("\n")[:-1]
-        told = f"nothing that was applied from {wording.name(word)} is left to undo"
+        message = f"nothing that was applied from {wording.name(word)} is left to undo"
         remedy = f"see what was applied from it: {command('show', word)}"
-        return ChangesError("\n".join([*healed, told]), kind=error.kind, remedy=remedy)
+        return ChangesError("\n".join([*healed, message]), kind=error.kind, remedy=remedy)
     if error.kind is not Kind.UNDO_REFUSED:
         return error
     on_top = dict.fromkeys(_ON_TOP.findall(error.message))

@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, plain, told
+from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, options_of, plain
 from podbot.errors import ConfigError, Kind, PodbotError
 from podbot.sandbox.backends import LOCAL, OVERLAY
 
@@ -87,7 +87,7 @@ def quick(words: list[str]) -> int | None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and see to its changes; gives its exit code."""
-    options = told(arguments)
+    options = options_of(arguments)
     if not options.words:
         say("run", "no command was given\n  remedy: podbot run -- COMMAND, or podbot shell")
         return PODBOT_FAILED
@@ -110,8 +110,8 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     finally:
         gc.enable()
     failed_offline = _failed_offline(program, outcome)
-    told = outcome.changed or request.discard or outcome.problem is not None
-    if told or outcome.timed_out or failed_offline:
+    has_news = outcome.changed or request.discard or outcome.problem is not None
+    if has_news or outcome.timed_out or failed_offline:
         said.calm(outcome)
     if outcome.problem is not None:
         said.problem(outcome.problem)
@@ -133,7 +133,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
 
 def _failed_offline(program: str, outcome: RunOutcome) -> bool:
     """Whether the command itself failed, and looked for a network that was not there."""
-    ended_otherwise = outcome.signal is not None or outcome.told_to_end is not None
+    ended_otherwise = outcome.signal is not None or outcome.stop_signal is not None
     return (
         program == "run"
         and outcome.missed_network
@@ -280,8 +280,8 @@ class Saying:
             from podbot.review import data
 
             id = None if kept is None else kept.id
-            told = {"id": id, "outcome": "failed", **data.failure(error)}
-            print(json.dumps(told), file=sys.stderr)
+            answer = {"id": id, "outcome": "failed", **data.failure(error)}
+            print(json.dumps(answer), file=sys.stderr)
             return
         if record is not None:
             self.calm()
@@ -301,7 +301,7 @@ def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
         return outcome.exit_status
     if decision is None:
         asked = sys.stdin.isatty() and sys.stderr.isatty()
-        decision = "ask" if asked and not json and outcome.told_to_end is None else "keep"
+        decision = "ask" if asked and not json and outcome.stop_signal is None else "keep"
     if json:
         return _finish_as_data(outcome, decision)
     # Heavy, and not needed when nothing was changed.
@@ -326,26 +326,26 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
     from podbot.review import data
 
     record = outcome.record
-    told = {
+    fields = {
         "id": outcome.id,
         "name": record.name,
         "backend": record.backend,
         **data.past(record.past),
     }
-    print(json.dumps({**told, **more}), file=sys.stderr)
+    print(json.dumps({**fields, **more}), file=sys.stderr)
 
 
 def say(program: str, text: str) -> None:
     """One thing podbot has to say, with nothing in it that could command a terminal."""
     from podbot.visible import visible
 
-    told = f"podbot {program}: {visible(text)}"
+    line = f"podbot {program}: {visible(text)}"
     if sys.stderr.isatty():
         from podbot.cli.talk import warn  # what breaks lines, and no pipe needs
 
-        warn(told)
+        warn(line)
     else:
-        print(told, file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 def die_by(number: int) -> None:

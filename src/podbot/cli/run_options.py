@@ -175,7 +175,7 @@ def _seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def told(arguments: argparse.Namespace) -> Options:
+def options_of(arguments: argparse.Namespace) -> Options:
     """What argparse found."""
     words = getattr(arguments, "words", [])
     return Options(

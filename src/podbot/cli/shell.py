@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from podbot.cli.run import perform
-from podbot.cli.run_options import Options, add_options, plain, told
+from podbot.cli.run_options import Options, add_options, options_of, plain
 from podbot.errors import PodbotError
 from podbot.frozen import replace
 from podbot.sandbox.backends import LOCAL, OVERLAY
@@ -50,7 +50,7 @@ def quick(words: list[str]) -> int | None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the shell and see to its changes; gives its exit code."""
-    return _open(told(arguments))
+    return _open(options_of(arguments))
 
 
 def _open(options: Options) -> int:

@@ -137,8 +137,8 @@ def _show_lines(
     yield ""
     if found is None:
         if entry.lost:
-            told = f"its changes are gone, and nobody discarded them: {HOW_LOST}"
-            yield from wording.wrapped(told, display.width)
+            text = f"its changes are gone, and nobody discarded them: {HOW_LOST}"
+            yield from wording.wrapped(text, display.width)
         else:
             yield "nothing is left of its changes"
         return
@@ -146,8 +146,8 @@ def _show_lines(
     if found.changes:
         runs = len({flag.change.where for flag in found.flagged(Level.BY_ITSELF)})
         if runs:
-            told = "runs by itself" if runs == 1 else "run by themselves"
-            line = display.paint(f"{runs} of them {told} once applied: see the end", "danger")
+            verb = "runs by itself" if runs == 1 else "run by themselves"
+            line = display.paint(f"{runs} of them {verb} once applied: see the end", "danger")
             yield from wording.wrapped(line, display.width)
         yield ""
         yield from read_from(entry, overview.change_lines(found, display, every=every))

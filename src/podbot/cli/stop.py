@@ -74,11 +74,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.all and not stopped and not failed:
             print("podbot has no containers")
     for failure in failed:
-        warn(f"podbot stop: {_told(failure)}")
+        warn(f"podbot stop: {_failure_line(failure)}")
     return FAILED if failed else 0
 
 
-def _told(failure: Failure) -> str:
+def _failure_line(failure: Failure) -> str:
     """What was wrong, and with which: engines name some by their ids only."""
     name, text = wording.name(failure.name or ""), wording.message(str(failure.error))
     return text if name in text else f"{name}: {text}"
@@ -88,5 +88,5 @@ def failure_data(failure: Failure) -> dict[str, object]:
     """A failure under keys that stay."""
     from podbot.review import data
 
-    told = data.failure(failure.error)["error"]
-    return {"name": failure.name, **cast("dict[str, object]", told)}
+    error = data.failure(failure.error)["error"]
+    return {"name": failure.name, **cast("dict[str, object]", error)}

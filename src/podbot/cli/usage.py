@@ -30,7 +30,7 @@ class Misread(SystemExit):
         self.prog, self.usage, self.message = prog, usage, message
 
     @property
-    def told(self) -> str:
+    def as_text(self) -> str:
         """What a person reads."""
         return f"{self.usage}{self.prog}: {self.message}"
 

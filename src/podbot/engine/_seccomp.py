@@ -21,7 +21,7 @@ from podbot.engine.http import replies
 from podbot.engine.http.replies import Fields
 from podbot.engine.profiles import Profile
 from podbot.errors import ContainerError, Kind, PodbotError
-from podbot.system_calls import ABSENT, JUDGED, REFUSED, WHOLE, AnyOf, OneOf, Rule
+from podbot.system_calls import ABSENT, JUDGED, NETLINK_AT_LARGE, REFUSED, WHOLE, AnyOf, OneOf, Rule
 
 Filter = Literal["podbot", "nested"]
 Json = dict[str, object]
@@ -155,8 +155,8 @@ def _conditions(rule: Json) -> frozenset[tuple[object, ...]]:
 def document(which: Filter) -> Json:
     """The profile, as engines read it from JSON."""
     spared: frozenset[str] = NESTING if which == "nested" else frozenset()
-    told = REFUSED.keys() | ABSENT.keys() | JUDGED.keys()
-    allowed = (set(_ORDINARY.split()) - told) | spared
+    with_rules = REFUSED.keys() | ABSENT.keys() | JUDGED.keys()
+    allowed = (set(_ORDINARY.split()) - with_rules) | spared
     absent = set(ABSENT)
     if which == "nested":
         allowed |= set(_NAMING)
@@ -168,7 +168,8 @@ def document(which: Filter) -> Json:
     ]
     for name, (_, rule) in JUDGED.items():
         if name not in spared:
-            rules += _judged(name, rule)
+            at_large = which == "nested" and name in ("socket", "socketpair")
+            rules += _judged(name, NETLINK_AT_LARGE if at_large else rule)
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": _ENOSYS,
@@ -251,15 +252,15 @@ def _ways(name: str, ways: tuple[tuple[Condition, ...], ...], error: int) -> lis
 def _others(values: tuple[int, ...]) -> list[tuple[int, int]]:
     """Every number of 32 bits but these, as masks and what is under them."""
     found = []
-    block = [(0, 0)]  # how many of the first bits are settled, and what they are
+    block = [(0, 0)]  # how many of the first bits are fixed, and what they are
     while block:
-        settled, base = block.pop()
-        free = _BITS - settled
+        fixed, base = block.pop()
+        free = _BITS - fixed
         if not any(value >> free == base >> free for value in values):
             found.append((WHOLE >> free << free, base))
         elif free:
             half = base | 1 << (free - 1)
-            block += [(settled + 1, half), (settled + 1, base)]
+            block += [(fixed + 1, half), (fixed + 1, base)]
     return sorted(found)
 
 

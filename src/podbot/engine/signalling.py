@@ -77,7 +77,7 @@ def send(engine: Engine, container: str, spec: ExecSpec, number: int, *, whole: 
 
 def _here(mark: bytes, number: int, whole: bool) -> bool:
     """Through the kernel, if it runs on this machine."""
-    told = False
+    sent = False
     try:
         if not whole:
             leaders = [each for each in _family(mark) if each.group == each.pid]
@@ -91,10 +91,10 @@ def _here(mark: bytes, number: int, whole: bool) -> bool:
             for each in family:
                 with suppress(ProcessLookupError):
                     os.kill(each.pid, number)
-                    told = True
+                    sent = True
     except (PermissionError, ProcessLookupError):
         pass
-    return told
+    return sent
 
 
 def _family(mark: bytes) -> list[_Process]:

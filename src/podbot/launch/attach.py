@@ -68,7 +68,7 @@ class Ending:
     """How a command ended: ``exit_status`` as a shell tells it (128 + n for signal n, 124 when the
     time ran out, 127 and 126 when it could not be started).
 
-    ``problem`` says why it could not be started, or what became of its output. ``told_to_end`` is
+    ``problem`` says why it could not be started, or what became of its output. ``stop_signal`` is
     the last signal that asked podbot itself to end meanwhile. ``plain``: it wrote nothing that a
     terminal might obey, as far as we have seen all that it wrote.
     """
@@ -77,7 +77,7 @@ class Ending:
     signal: int | None = None
     timed_out: bool = False
     problem: str | None = None
-    told_to_end: int | None = None
+    stop_signal: int | None = None
     plain: bool = False
 
 
@@ -131,9 +131,9 @@ class _Attached:
         self._lines: Passing | None = None
         self._job: Joined
         self._done: Ended | BaseException | None = None
-        self._is_told = False
+        self._has_changed_terminal = False
         self._interrupts = 0
-        self._told_to_end: int | None = None
+        self._stop_signal: int | None = None
         self._timed_out = False
 
     def __enter__(self) -> Self:
@@ -210,7 +210,7 @@ class _Attached:
 
     def _written(self, data: bytes) -> bytes:
         """Note whether the caller's terminal is told to be otherwise than it was."""
-        self._is_told = self._is_told or is_telling(data)
+        self._has_changed_terminal = self._has_changed_terminal or is_telling(data)
         return data
 
     def _feed(self, near: int) -> None:
@@ -251,7 +251,7 @@ class _Attached:
 
     def _await_ending(self) -> None:
         """Have a thread wait for the command's end; ours are the descriptors."""
-        told, tell = os.pipe2(os.O_CLOEXEC)
+        read_end, tell = os.pipe2(os.O_CLOEXEC)
 
         def wait() -> None:
             try:
@@ -262,8 +262,8 @@ class _Attached:
                 os.close(tell)  # which is what the other end waits for
 
         threading.Thread(target=wait, daemon=True).start()
-        self._watch.set(told, select.POLLIN, lambda _: self._watch.drop(told))
-        self._stack.callback(os.close, told)
+        self._watch.set(read_end, select.POLLIN, lambda _: self._watch.drop(read_end))
+        self._stack.callback(os.close, read_end)
 
     # Running
 
@@ -278,11 +278,11 @@ class _Attached:
         if isinstance(self._done, BaseException):
             raise self._done
         problem = next((text for text in map(self._lost, self._outs) if text), None)
-        plain = self._outs.keys() <= {"terminal"} and not self._is_told
+        plain = self._outs.keys() <= {"terminal"} and not self._has_changed_terminal
         if self._timed_out:
-            return Ending(TIMEOUT_EXIT_CODE, None, True, problem, self._told_to_end, plain)
+            return Ending(TIMEOUT_EXIT_CODE, None, True, problem, self._stop_signal, plain)
         done = self._done
-        return Ending(done.exit_code, done.signal, False, problem, self._told_to_end, plain)
+        return Ending(done.exit_code, done.signal, False, problem, self._stop_signal, plain)
 
     def _patience(self) -> float | None:
         looks = any(flow is not None and flow.paused and not flow.ended for flow in self._inputs)
@@ -382,7 +382,7 @@ class _Attached:
     @property
     def _hurried(self) -> bool:
         """Whether we were told to end, and do not wait for a reader that is not reading."""
-        return self._timed_out or self._told_to_end is not None or self._interrupts > 0
+        return self._timed_out or self._stop_signal is not None or self._interrupts > 0
 
     # Signals
 
@@ -399,7 +399,7 @@ class _Attached:
 
     def _pass_on(self, number: int) -> None:
         if number in TELLING_TO_END:
-            self._told_to_end = number
+            self._stop_signal = number
         if number == signal.SIGINT:
             self._interrupts += 1
         if self._done is not None:

@@ -33,7 +33,7 @@ engine removes such a container when it ends, whoever ended it."""
 
 SHORTEST_START = 3
 """How much of an id or a name must be given; less would name many."""
-MOST_TOLD = 8
+MOST_NAMED = 8
 """How many containers an error names."""
 
 
@@ -278,12 +278,12 @@ def find(engine: Engine, name: str) -> ContainerInfo:
 
 
 def _ambiguous(name: str, of: str, fits: list[ContainerInfo]) -> ContainerError:
-    told = ", ".join(each.name for each in fits[:MOST_TOLD])
-    more = f", and {len(fits) - MOST_TOLD} more" if len(fits) > MOST_TOLD else ""
+    names = ", ".join(each.name for each in fits[:MOST_NAMED])
+    more = f", and {len(fits) - MOST_NAMED} more" if len(fits) > MOST_NAMED else ""
     return ContainerError(
         f"{name} is the beginning of {len(fits)} {of}",
         kind=Kind.AMBIGUOUS_ID,
-        remedy=f"give more of it, or a whole name: {told}{more}",
+        remedy=f"give more of it, or a whole name: {names}{more}",
         subject=name,
     )
 

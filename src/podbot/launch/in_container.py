@@ -57,7 +57,7 @@ class InContainer:
         self._failure: ContainerError | None = None
         self._unread_since: float | None = None
         self._urged = 0
-        self._told_to_end = False
+        self._asked_to_end = False
         threading.Thread(target=self._obey, name="podbot-orders", daemon=True).start()
         carried.feed(stream.sendall, self._no_more)
 
@@ -100,7 +100,7 @@ class InContainer:
     def _obey(self) -> None:
         while True:
             try:
-                order = self._orders.get(timeout=END_SECONDS if self._told_to_end else None)
+                order = self._orders.get(timeout=END_SECONDS if self._asked_to_end else None)
             except queue.Empty:
                 self._look_at_the_end()
                 continue
@@ -115,7 +115,7 @@ class InContainer:
         except ContainerError:
             runs = False
         if not runs:
-            self._told_to_end = False
+            self._asked_to_end = False
             self._carried.hurry.set()
 
     def _send(self, number: int, whole: bool, done: threading.Event) -> None:
@@ -123,7 +123,7 @@ class InContainer:
         try:
             while not self._over.is_set():
                 if self._engine.execs.signal(self._container, self._spec, number, whole=whole):
-                    self._told_to_end = self._told_to_end or number in TELLING_TO_END
+                    self._asked_to_end = self._asked_to_end or number in TELLING_TO_END
                     return
                 if time.monotonic() > ends:
                     raise signalling.no_way(self._container, "it is not found among its processes")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from podbot.prompt.prompt import Prompt
     from podbot.sandbox.sandbox import Sandbox
 
-TOLD_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def serve(
             if on_start is not None:
                 on_start(_started(sandbox))
             with _server(request, place.prompt) as server:
-                number = asyncio.run(_until_told(server, line))
+                number = asyncio.run(_until_stopped(server, line))
         except Exception as fault:
             error = f"{type(fault).__name__}: {fault}"
             raise
@@ -83,7 +83,7 @@ def serve(
             _no_more_signals()
             kept.end(0 if error is None else 1, error=error)
             problem = _closed(place.prompt)
-            layer, _ = kept.settle()  # what a full disk has no room for is listed all the same
+            layer, _ = kept.finish()  # what a full disk has no room for is listed all the same
     changes = None if layer is None else layer.id
     return Served(0 if number is None else 128 + number, changes, problem)
 
@@ -115,17 +115,17 @@ def _closed(prompt: Prompt) -> str | None:
     return None
 
 
-async def _until_told(server: ToolServer, line: Line) -> int | None:
+async def _until_stopped(server: ToolServer, line: Line) -> int | None:
     """Serve; the number of the signal that ended it, None if the client hung up."""
     import anyio
 
     from podbot.mcp.stdio import connected
 
-    told: list[int] = []
+    signals: list[int] = []
     serving = anyio.CancelScope()
 
     def end(number: int) -> None:
-        told.append(number)
+        signals.append(number)
         serving.cancel()
 
     for number in _heeded():
@@ -135,7 +135,7 @@ async def _until_told(server: ToolServer, line: Line) -> int | None:
         # The line outlives it: what was under way is still answered.
         with serving:
             await protocol.run(inbound, outbound, protocol.create_initialization_options())
-    return told[0] if told else None
+    return signals[0] if signals else None
 
 
 def _started(sandbox: Sandbox) -> Started:
@@ -163,10 +163,10 @@ def _signals_end_it() -> Iterator[None]:
 
 def _heeded() -> tuple[signal.Signals, ...]:
     """Those that end it: one that was ignored from the start stays so (`nohup`, a script's `&`)."""
-    return tuple(number for number in TOLD_TO_END if signal.getsignal(number) is not signal.SIG_IGN)
+    return tuple(number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def _no_more_signals() -> None:
     """From here on all is being cleaned up, and once is enough."""
-    for number in TOLD_TO_END:
+    for number in END_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

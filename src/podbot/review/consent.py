@@ -82,10 +82,10 @@ def consent(
     strangers = _strangers(folds(changes, whole), unnamed, flags)
     strange = {flag.change.where for flag in strangers}
     unnamed = [change for change in unnamed if change.where not in strange]
-    agreed = itself | {change.where for change in unnamed}
+    covered = itself | {change.where for change in unnamed}
     return Consent(
         changes,
-        tuple(each for each in flagged if each.where in agreed),
+        tuple(each for each in flagged if each.where in covered),
         tuple(unnamed),
         tuple(strangers),
     )

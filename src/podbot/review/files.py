@@ -51,7 +51,7 @@ def save(changes: ChangeSet, file: str) -> Saved:
     from podbot.changes import undecided
 
     format_ = _format(file)
-    held = changes if format_ == "tar" else _settled(changes)
+    held = changes if format_ == "tar" else _without_undecided(changes)
     try:
         with new_file(file) as out:
             lost = _written(changes, format_, out)
@@ -70,11 +70,11 @@ def save(changes: ChangeSet, file: str) -> Saved:
     return Saved(file, format_, size, len(held), lost, tuple(undecided.lines(changes)))
 
 
-def _settled(changes: ChangeSet) -> ChangeSet:
+def _without_undecided(changes: ChangeSet) -> ChangeSet:
     """What a patch can hold; raises if nothing is left but what is to be decided on."""
     from podbot.changes import undecided
 
-    found = undecided.settled(changes)
+    found = undecided.without_undecided(changes)
     if changes and not found:
         raise ChangesError(
             "another run changed all of this, too, and nobody has decided which to take:\n"

@@ -29,7 +29,7 @@ GONE = "it changed nothing, or they were discarded"
 DAMAGED = "its layer is damaged or not readable; discard the run to be rid of it"
 LIVE = "wait until it ends, or close its sandbox"
 
-MOST_TOLD = 100
+MOST_LETTERS = 100
 """Letters of an error that nobody foresaw."""
 
 
@@ -108,6 +108,6 @@ def reason(error: Exception) -> str:
         return error.strerror
     if isinstance(error, RecursionError):
         return "its folders are nested too deeply"
-    told = shown_line(str(error))
-    told = told if len(told) <= MOST_TOLD else f"{told[: MOST_TOLD - 1]}…"
-    return f"{type(error).__name__}: {told}" if told else type(error).__name__
+    text = shown_line(str(error))
+    text = text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -48,7 +48,7 @@ class Run:
             self.begin(sandbox)
         except BaseException:
             sandbox.close()
-            self.settle()
+            self.finish()
             raise
         return sandbox
 
@@ -143,7 +143,7 @@ class Run:
         self._written = True
         return None
 
-    def settle(self) -> tuple[Layer | None, str | None]:
+    def finish(self) -> tuple[Layer | None, str | None]:
         """Its sandbox is closed: what is kept for review, and what could not be noted of that."""
         with self._lock:
             record = self._record

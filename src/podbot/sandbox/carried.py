@@ -133,7 +133,7 @@ class Framed:
         self._sandbox, self._number, self._carried = sandbox, number, carried
         self._on_terminal = on_terminal
         self._over = threading.Event()
-        self._told_to_end = False
+        self._asked_to_end = False
         self.terminal = carried.terminal
         self._input = carried.feed(self._send, self._no_more)
         names: tuple[Output, ...] = ("stdout",) if on_terminal else ("stdout", "stderr")
@@ -174,7 +174,7 @@ class Framed:
             return self._sandbox._run(ops.ending(self._number))
         finally:
             self._over.set()
-            if self._told_to_end:
+            if self._asked_to_end:
                 self._carried.hurry.set()
             for thread in self._outputs:
                 while thread.is_alive():
@@ -190,12 +190,12 @@ class Framed:
 
     def signal(self, number: int) -> None:
         """Send a signal to its process group; it may have ended."""
-        self._told_to_end = self._told_to_end or number in TELLING_TO_END
+        self._asked_to_end = self._asked_to_end or number in TELLING_TO_END
         self._tell(ops.send_signal(self._number, number, group=True))
 
     def kill(self) -> None:
         """Kill it with everything it started, wherever that went."""
-        self._told_to_end = True
+        self._asked_to_end = True
         self._tell(ops.forget(self._number))
 
     def resize(self, rows: int, columns: int) -> None:

@@ -37,12 +37,12 @@ class LoopThread:
         except KeyboardInterrupt:
             future.cancel()
             # The task may take a moment to clean up after itself; a caller would await it.
-            asyncio.run_coroutine_threadsafe(self._settle(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._until_idle(), self._loop).result()
             with suppress(CancelledError):
                 future.result()
             raise
 
-    async def _settle(self) -> None:
+    async def _until_idle(self) -> None:
         me = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not me]
         if others:

@@ -162,7 +162,7 @@ class Live:
             if sandbox.closed:
                 raise _opened_again(error) from error
             context.check()  # what was cancelled fails in many ways: say the true one
-            raise told(error) from error
+            raise error_for_model(error) from error
         finally:
             self._touch(sandbox)
         context.check()
@@ -275,7 +275,7 @@ class Live:
         seen = self._mirror.look(sandbox, self.files())
         if seen.changes or seen.complete != self.files().complete:
             self._around.session.mutate(VirtualFileSystem).dispatch(seen)
-        return _is_told(seen, self.files())
+        return _is_up_to_date(seen, self.files())
 
     def _lost(self, sandbox: Sandbox, error: SandboxError) -> None:
         """The sandbox died: the next call opens another in the same place."""
@@ -311,7 +311,7 @@ def _opened_again(error: SandboxError) -> SandboxError:
     )
 
 
-def _is_told(seen: FilesSeen, files: VirtualFileSystem) -> bool:
+def _is_up_to_date(seen: FilesSeen, files: VirtualFileSystem) -> bool:
     return all(files.find(change.path) == change.after for change in seen.changes)
 
 
@@ -334,7 +334,7 @@ _REMEDIES: dict[Kind, str] = {
 }
 
 
-def told(error: SandboxError) -> SandboxError | ToolValidationError:
+def error_for_model(error: SandboxError) -> SandboxError | ToolValidationError:
     """The error as a model should hear it: what it can mend by another call says how."""
     mendable = error.kind in _REMEDIES or error.kind is Kind.INVALID
     if not mendable and not isinstance(error, FileError):

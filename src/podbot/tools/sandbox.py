@@ -26,7 +26,7 @@ from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import hydration, texts
 from podbot.tools.live import Home, Times
 from podbot.tools.paths import WORKSPACE
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settled
+from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settings_for
 from podbot.visible import visible
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class SandboxSection(WorkspaceSection):
         expect(session, Session, "the session of a section", ConfigError)
         self.backend = backends.real_name(backend)
         backing = _backing(self.backend)
-        workplace = backing.workplace(session, settled(config, backing.config))
+        workplace = backing.workplace(session, settings_for(config, backing.config))
         if backing.exclusive is not None:
             self.exclusive = backing.exclusive
         super().__init__(

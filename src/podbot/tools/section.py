@@ -126,7 +126,7 @@ class WorkspaceSection(Section):
         super().__init__(
             key=kind.key,
             title=kind.title,
-            template=texts.settled(kind.text, limits.shell_seconds),
+            template=texts.with_timeout(kind.text, limits.shell_seconds),
             tools=_tools(live, limits if kind.commands else None),
             accepts_overrides=config.accepts_overrides,
             session=session,
@@ -169,7 +169,7 @@ class WorkspaceSection(Section):
         self._finalizer()
 
 
-def settled(config: C | None, kind: type[C]) -> C:
+def settings_for(config: C | None, kind: type[C]) -> C:
     """The settings of a section: those given, if they are its own, else the usual ones."""
     if config is None:
         return kind()

@@ -35,7 +35,7 @@ fresh `python3`, for {evaluation.SECONDS:g} seconds at most; it can open files o
 itself."""
 
 
-def settled(text: str, shell_seconds: float) -> str:
+def with_timeout(text: str, shell_seconds: float) -> str:
     """A text with the timeout that holds here."""
     return text.replace(SHELL_SECONDS, f"{shell_seconds:g}")
 

@@ -42,8 +42,8 @@ def aside(target: int, path: str, facts: os.stat_result, number: int) -> Aside:
 def noted(own: Journal) -> list[Aside]:
     """What an undo that was begun sets aside."""
     facts = own.facts(journal.UNDOING)
-    told = facts.get("aside", ()) if isinstance(facts, dict) else ()
-    return [Aside(target, path, tuple(which), name) for target, path, which, name in told]
+    rows = facts.get("aside", ()) if isinstance(facts, dict) else ()
+    return [Aside(target, path, tuple(which), name) for target, path, which, name in rows]
 
 
 def place_of(site: Site, one: Aside) -> Path:

@@ -139,7 +139,7 @@ class _Backward:
                 self._stage_copy(move, was)
             except OSError:
                 continue  # it is tried again when its turn comes, and told then
-        self._site.settle_staged()
+        self._site.sync_staged()
 
     def _stage_copy(self, move: Move, was: State) -> None:
         try:

@@ -64,11 +64,11 @@ class _Forward:
         self._site.touched = set()
         open_up(self._site, must=True)
         self._for_each(self._stage_first)
-        self._site.settle_staged()
+        self._site.sync_staged()
         self._for_each(self._make)
         self._survey()
         self._finish_folders()
-        self._site.settle()
+        self._site.sync()
         return self._result
 
     def _for_each(self, do: Callable[[Move], None]) -> None:

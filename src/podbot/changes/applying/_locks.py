@@ -89,7 +89,7 @@ class _Locks:
 
     def take(self, began: float, limit: float) -> bool:
         """Whether all of it could be had in time."""
-        pause, told = _SHORTEST, False
+        pause, announced = _SHORTEST, False
         while True:
             wanted = self._wanted()
             if self._try(wanted) and self._wanted() == wanted:
@@ -97,9 +97,9 @@ class _Locks:
             waited = time.monotonic() - began
             if waited >= limit:
                 return False
-            if not told and waited >= PATIENCE:
+            if not announced and waited >= PATIENCE:
                 progress.tell(progress.Step(_waiting(self.in_the_way()), waiting=True))
-                told = True
+                announced = True
             time.sleep(min(pause, limit - waited))
             pause = min(pause * 2, _LONGEST)
 

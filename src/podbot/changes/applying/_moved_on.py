@@ -135,10 +135,10 @@ class Check:
         if found or linked:
             later = _lineage.since(self._plan)
             found = [self._with_run(clash, later) for clash in found]
-            told = {clash.entry for clash in found}
-            found += self._of_names([move for move in linked if move not in told], later)
-        told = {clash.entry for clash in found}
-        found += self._of_new_names([move for move in self._plan.moves if move not in told])
+            clashing = {clash.entry for clash in found}
+            found += self._of_names([move for move in linked if move not in clashing], later)
+        clashing = {clash.entry for clash in found}
+        found += self._of_new_names([move for move in self._plan.moves if move not in clashing])
         found += [clash for note, after in self._notes() for clash in self._of(note, after)]
         return [*found, *self._lost()]
 

@@ -50,7 +50,7 @@ def without(plan: Plan, part: Part) -> Plan:
     }
     folders = tuple(
         # A folder that the plan made and that was taken away is nobody's business any more.
-        Folder(note.target, note.path, None, None, settled=note.settled)
+        Folder(note.target, note.path, None, None, host_unchanged=note.host_unchanged)
         if note.was is None and (note.target, note.path) in gone & made
         else replace(note, new=None)
         if index in part.dressed
@@ -76,7 +76,9 @@ def only(plan: Plan, part: Part) -> Plan:
             was = replace(was, device=note.was.device, inode=note.was.inode)
             folders.append(replace(note, was=was, new=None))
         else:
-            folders.append(Folder(note.target, note.path, None, None, settled=note.settled))
+            folders.append(
+                Folder(note.target, note.path, None, None, host_unchanged=note.host_unchanged)
+            )
     return replace(plan, moves=moves, folders=tuple(folders))
 
 

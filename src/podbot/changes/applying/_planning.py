@@ -204,8 +204,8 @@ class _Target:
     def _refusal(self, change: Change) -> str | None:
         """Why a change cannot be made at all."""
         left_out = self._request.left_out
-        if left_out and (told := left_out.get((change.target, change.path))) is not None:
-            return told
+        if left_out and (reason := left_out.get((change.target, change.path))) is not None:
+            return reason
         if self._hidden.covers(change.where) or (
             change.kind is RENAMED
             and self._hidden.covers(f"{self._target}/{change.source or ''}".rstrip("/"))
@@ -339,13 +339,13 @@ class _Target:
                 yield self._move(next(numbers), placing, None)
         for path in sorted(self._going, key=_from_outermost, reverse=True):
             change, was = self._going[path]
-            settled = (change.target, change.path) not in self._request.drifted
+            host_unchanged = (change.target, change.path) not in self._request.drifted
             part_of = change.path if change.path != path else None
             yield (
                 change,
                 Move(
                     next(numbers), self._index, path, was, None,
-                    settled=settled, part_of=part_of,
+                    host_unchanged=host_unchanged, part_of=part_of,
                 ),
             )  # fmt: skip
         for placing in chain(*later):
@@ -353,10 +353,10 @@ class _Target:
 
     def _move(self, number: int, placing: _Placing, link_to: str | None) -> tuple[Change, Move]:
         change = placing.change
-        settled = (change.target, change.path) not in self._request.drifted
+        host_unchanged = (change.target, change.path) not in self._request.drifted
         return change, Move(
             number, self._index, change.path, placing.was, placing.new,
-            link_to, placing.in_place, settled,
+            link_to, placing.in_place, host_unchanged,
         )  # fmt: skip
 
     def _can_link(self, placing: _Placing, source: str) -> bool:
@@ -413,9 +413,9 @@ class _Target:
                     time = None if path in partial else times.get(where)
                     notes[path] = Folder(self._index, path, state, None, time)
         for path in sorted(notes, key=_from_outermost):
-            yield replace(notes[path], settled=self._is_settled(notes[path]))
+            yield replace(notes[path], host_unchanged=self._is_host_unchanged(notes[path]))
 
-    def _is_settled(self, note: Folder) -> bool:
+    def _is_host_unchanged(self, note: Folder) -> bool:
         """Whether nobody but podbot has changed a folder itself since the sandbox started."""
         was, changes = note.was, self._request.changes
         where = f"{self._target}/{note.path}" if note.path else self._target

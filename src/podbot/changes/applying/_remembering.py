@@ -43,11 +43,20 @@ def applied(
         before = _of(move.was)
         left = _of(after)
         source = None if site.plan.where(move) in merged else _source(move)
-        settled = move.settled and site.plan.where(move) not in merged
+        host_unchanged = move.host_unchanged and site.plan.where(move) not in merged
         listing = _listing(site, move, left)
         rows.add(
             move.target,
-            Row(move.path, before, left, source, move.number, settled, copy=True, listing=listing),
+            Row(
+                move.path,
+                before,
+                left,
+                source,
+                move.number,
+                host_unchanged,
+                copy=True,
+                listing=listing,
+            ),
         )
         if move.was is not None and move.was.links > 1 and move.was.type is FILE:
             kept = site.kept_facts(move)
@@ -60,7 +69,7 @@ def applied(
         was = note.was or was_there.get((note.target, note.path))
         # An entry that came or went changed nothing of the folder itself.
         origin = _of(note.was) if note.was and note.was.looks_like(then) else None
-        row = Row(note.path, _of(was), left, origin, -1, note.settled)
+        row = Row(note.path, _of(was), left, origin, -1, note.host_unchanged)
         rows.add(note.target, row)
     for target, path, was in linked:
         now = now_at(site, Move(-1, target, path, None, None))
@@ -77,7 +86,7 @@ def touched(own: Journal, site: Site, result: Result, others: Iterable[Touched] 
         if now is not None and then is not None and same_looks(now, then):
             left = identity_of(now)
             if left != then.identity:
-                row = Row(note.path, then.identity, left, then.identity, -1, note.settled)
+                row = Row(note.path, then.identity, left, then.identity, -1, note.host_unchanged)
                 rows.add(note.target, row)
     for target, was, is_now in others:
         rows.add(target, Row(None, was.identity, is_now.identity, was.identity))
@@ -97,11 +106,16 @@ def taken_back(
         before = _of(after.get(move.number, move.was))
         if move.was is None:
             if facts is None:
-                rows.add(move.target, Row(move.path, before, None, None, move.number, move.settled))
+                rows.add(
+                    move.target,
+                    Row(move.path, before, None, None, move.number, move.host_unchanged),
+                )
         elif facts is not None and same_looks(facts, move.was):
             was, left = move.was.identity, identity_of(facts)
             listing = _listing(site, move, left)
-            row = Row(move.path, before, left, was, move.number, move.settled, listing=listing)
+            row = Row(
+                move.path, before, left, was, move.number, move.host_unchanged, listing=listing
+            )
             rows.add(move.target, row)
             if move.was.links > 1 and move.was.type is FILE:
                 rows.add(move.target, Row(None, was, left, was))
@@ -112,7 +126,9 @@ def taken_back(
             continue
         if note.was is not None and facts is not None and same_looks(facts, note.was):
             was = note.was.identity
-            rows.add(note.target, Row(note.path, was, identity_of(facts), was, -1, note.settled))
+            rows.add(
+                note.target, Row(note.path, was, identity_of(facts), was, -1, note.host_unchanged)
+            )
     for entry, state in others:
         facts = now_at(site, entry)
         if facts is not None and same_looks(facts, state):

@@ -14,7 +14,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from podbot.changes.applying import _placing, _settling, journal
+from podbot.changes.applying import _placing, _syncing, journal
 from podbot.changes.applying._placing import Named
 from podbot.changes.applying._staging import Layout
 from podbot.changes.applying.ledger import Ledger
@@ -364,37 +364,37 @@ class Site:
         plan = self.plan
         size = len(plan.moves) + len(plan.folders)
         # Some file systems write a file's attributes with the file only, which must be opened then.
-        return size <= _settling.FEW and not any(move.in_place for move in plan.moves)
+        return size <= _syncing.FEW and not any(move.in_place for move in plan.moves)
 
-    def settle_staged(self) -> None:
+    def sync_staged(self) -> None:
         """Wait until what waits to be put in place is on the disk."""
         if self.staged and not self.is_small:  # else each file was waited for
-            journal.step("settle what is staged")
-            self._settle_all(stores=False)
+            journal.step("sync what is staged")
+            self._sync_all(stores=False)
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Wait until everything that was done to targets and stores is on the disk."""
-        journal.step("settle")
-        if not self.is_small or not self._settle_each():
-            self._settle_all(stores=True)
+        journal.step("sync")
+        if not self.is_small or not self._sync_each():
+            self._sync_all(stores=True)
 
-    def _settle_all(self, stores: bool) -> None:
+    def _sync_all(self, stores: bool) -> None:
         fds: list[int] = [tree.folder("") for tree in self._trees if tree is not None]
         if stores:
             fds += self._stores
         for fd in {os.fstat(fd).st_dev: fd for fd in fds}.values():
-            _settling.file_system(_placing.by_handle(fd))
+            _syncing.file_system(_placing.by_handle(fd))
 
-    def _settle_each(self) -> bool:
+    def _sync_each(self) -> bool:
         """Whether that was possible: a folder that may not be listed cannot be waited for."""
         try:
             for note in self.plan.folders:
                 tree = self._trees[note.target]
                 if tree is not None:
                     with suppress(FileNotFoundError, NotADirectoryError):
-                        _settling.folder(_placing.by_handle(tree.folder(note.path)))
+                        _syncing.folder(_placing.by_handle(tree.folder(note.path)))
             for fd in self._stores:
-                _settling.folder(_placing.by_handle(fd))
+                _syncing.folder(_placing.by_handle(fd))
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
                 return False

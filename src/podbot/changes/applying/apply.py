@@ -145,7 +145,7 @@ class _Application:
                     if not indexes:
                         left_out.setdefault(key, "none of its hunks was taken")
                 overwrite = self._on_conflict == "overwrite"
-                # Not settled either is what was merged: it is neither version alone.
+                # Nor is the host unchanged where something was merged: it is neither version alone.
                 drifted = {(each.change.target, each.change.path) for each in found} | {
                     (change.target, change.path)
                     for change in self._chosen

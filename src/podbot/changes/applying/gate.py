@@ -26,15 +26,15 @@ def heal_first(targets: Collection[str]) -> tuple[str, ...]:
     from podbot.changes.applying import recovery
 
     healed = recovery.put_right()
-    told = healed.told
+    messages = healed.messages
     if healed.busy and _concerned(targets):
         healed = recovery.put_right(None, targets)
-        told += healed.told
+        messages += healed.messages
     failed = dict(healed.failed)
     for own in _concerned(targets):
         if own.id in failed:
             raise failed[own.id]
-    return told
+    return messages
 
 
 def lines() -> list[str]:

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from podbot.changes.applying import _locks, _settling
+from podbot.changes.applying import _locks, _syncing
 from podbot.changes.applying._parts import Part, without
 from podbot.changes.applying.moves import Move, Place, Plan
 from podbot.changes.late import expression
@@ -117,7 +117,7 @@ class Journal:
         return not self.marked(DONE) or any(map(self.marked, (UNDOING, LEFTOVER, OPENED)))
 
     def _begin(self, mark: str) -> None:
-        """Note that it may be half done, after it was marked so: what is not marked is settled."""
+        """Note that it may be half done, after it was marked so: what is not marked is whole."""
         try:
             self._note_begun()
         except BaseException:
@@ -130,12 +130,12 @@ class Journal:
         step("begin")
         with books():  # nobody is about to take that back, having seen what was before
             os.close(os.open(folder / self.id, _MARK, 0o600))
-            _settling.folder(folder)
+            _syncing.folder(folder)
 
-    def settle(self) -> None:
+    def clear_if_whole(self) -> None:
         """Have nobody think that it may be half done, unless it is. Needs the `books`."""
         if not self.is_unfinished:
-            step("settle")
+            step("clear")
             with suppress(FileNotFoundError):
                 os.unlink(_folder() / places.UNFINISHED / self.id)
 
@@ -165,7 +165,7 @@ class Journal:
         stores = {above for place in plan.places for above in Path(place.kept).parents[:2]}
         for folder in {*stores, *self.folder.parents[:3]}:
             with suppress(PermissionError):  # one that is not ours was not made by us either
-                _settling.folder(folder)
+                _syncing.folder(folder)
         self._write(PLAN, plan.lines())
         self._begin(PLAN)
 
@@ -238,7 +238,7 @@ class Journal:
             os.fsync(file.fileno())
         step(f"rename {name}")
         os.rename(draft, self.folder / name)
-        _settling.folder(self.folder)
+        _syncing.folder(self.folder)
         step(f"wrote {name}")
 
     def remove(self) -> None:
@@ -357,12 +357,12 @@ def books() -> Iterator[None]:
         os.close(fd)
 
 
-def settle() -> None:
+def clear_whole() -> None:
     """Have whoever looks at a target next find that nothing is half done, where that is so."""
     if places.unfinished():
         with suppress(OSError), books():
             for own in unfinished():
-                own.settle()
+                own.clear_if_whole()
 
 
 def _folder() -> Path:

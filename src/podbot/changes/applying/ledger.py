@@ -57,9 +57,9 @@ class Row(NamedTuple):
 
     Without a path it tells only what became of a thing, whatever its names. ``left`` holds what
     ``origin`` held, wherever and whenever that was: on the host, or in a layer if it is a ``copy``
-    of a file there. ``move`` is its number in the plan, -1 for what
-    was only touched. ``settled`` says that nobody else had changed the path since the sandbox
-    started whose changes were applied. ``listing`` is the digest of what an index of git's
+    of a file there. ``move`` is its number in the plan, -1 for what was only touched.
+    ``host_unchanged`` says that nobody else had changed the path since the sandbox started whose
+    changes were applied. ``listing`` is the digest of what an index of git's
     lists that was left: git writes it anew whenever it looks, and then it is another file.
     """
 
@@ -68,7 +68,7 @@ class Row(NamedTuple):
     left: Identity | None
     origin: Identity | None = None
     move: int = -1
-    settled: bool = True
+    host_unchanged: bool = True
     copy: bool = False
     listing: str | None = None
 
@@ -107,7 +107,7 @@ def _private(path: str, flags: int) -> int:
 def _line(row: Row) -> str:
     before, left, origin = (_identity(one) for one in row[1:4])
     path = "null" if row.path is None else _quoted(row.path)
-    flags = f"{_FLAGS[row.settled]},{_FLAGS[row.copy]}"
+    flags = f"{_FLAGS[row.host_unchanged]},{_FLAGS[row.copy]}"
     listing = "" if row.listing is None else f",{_quoted(row.listing)}"
     return f"[{path},{before},{left},{origin},{row.move},{flags}{listing}]"
 
@@ -148,7 +148,8 @@ class Ledger:
         facts = self.at(where)
         same = self._same_as(now)
         if layer_id is not None and any(
-            deed.layer_id == layer_id and row.settled and row.left in same for row, deed in facts
+            deed.layer_id == layer_id and row.host_unchanged and row.left in same
+            for row, deed in facts
         ):
             return True
         first = self._first_after(facts, since_ns)
@@ -334,12 +335,12 @@ def _facts(path: Path) -> Iterator[Fact]:
                     if len(data) == _DEED:
                         deed = Deed(str(data[0]), data[1], int(data[2]), int(data[3]))
                     elif deed is not None and len(data) in (_ROW, _LISTED_ROW):
-                        where, before, left, origin, move, settled, copy = data[:_ROW]
+                        where, before, left, origin, move, host_unchanged, copy = data[:_ROW]
                         listing = data[_ROW] if len(data) == _LISTED_ROW else None
                         yield Fact(
                             Row(
                                 where, _of_data(before), _of_data(left), _of_data(origin),
-                                move, bool(settled), bool(copy), listing,
+                                move, bool(host_unchanged), bool(copy), listing,
                             ),
                             deed,
                         )  # fmt: skip

@@ -27,8 +27,8 @@ class Move:
 
     ``was`` is what the host has, ``new`` what it gets; one of them may be None. ``link_to`` is a
     path in the same target to make it a hard link to. ``in_place`` changes attributes only.
-    ``settled`` says that the host had not touched it meanwhile, so that what podbot leaves there
-    is no drift either. ``part_of`` is the path that a file was moved to which goes from here.
+    ``host_unchanged`` says that the host had not touched it meanwhile, so that what podbot leaves
+    there is no drift either. ``part_of`` is the path that a file was moved to which goes from here.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Move:
     new: State | None
     link_to: str | None = None
     in_place: bool = False
-    settled: bool = True
+    host_unchanged: bool = True
     part_of: str | None = None
 
 
@@ -47,7 +47,8 @@ class Folder:
     """A folder that is made, removed, changed, or whose entries change.
 
     ``was`` is None if it is made; ``new`` are attributes it gets at the end, None leaves its own;
-    ``mtime_ns`` is the time it gets, None leaves what comes by itself. ``settled`` as for a move.
+    ``mtime_ns`` is the time it gets, None leaves what comes by itself. ``host_unchanged`` as
+    for a move.
     """
 
     target: int
@@ -55,7 +56,7 @@ class Folder:
     was: State | None
     new: State | None
     mtime_ns: int | None = None
-    settled: bool = True
+    host_unchanged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +129,15 @@ class Plan:
             link_to = "null" if move.link_to is None else _quoted(move.link_to)
             yield (
                 f'["m", {move.number}, {move.target}, {_quoted(move.path)}, {as_json(move.was)}, '
-                f"{as_json(move.new)}, {link_to}, {_WORDS[move.in_place]}, {_WORDS[move.settled]}"
+                f"{as_json(move.new)}, {link_to}, {_WORDS[move.in_place]}, "
+                f"{_WORDS[move.host_unchanged]}"
                 + ("]" if move.part_of is None else f", {_quoted(move.part_of)}]")
             )
         for note in self.folders:
             yield (
                 f'["f", {note.target}, {_quoted(note.path)}, {as_json(note.was)}, '
                 f"{as_json(note.new)}, {'null' if note.mtime_ns is None else note.mtime_ns}, "
-                f"{_WORDS[note.settled]}]"
+                f"{_WORDS[note.host_unchanged]}]"
             )
         yield json.dumps(["end", len(self.moves), len(self.folders)])
 

@@ -41,7 +41,7 @@ class Recovered:
     journals that were brought to an end.
     """
 
-    told: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     failed: tuple[tuple[str, ChangesError], ...] = ()
     busy: bool = False
     healed: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Recovered:
     @property
     def lines(self) -> list[str]:
         """All of it for a person."""
-        return [*self.told, *(str(error) for _, error in self.failed)]
+        return [*self.messages, *(str(error) for _, error in self.failed)]
 
 
 def recover() -> list[str]:
@@ -72,7 +72,7 @@ def put_right(wait: float | None = 0, over: Collection[str] | None = None) -> Re
                 found = replace(found, busy=True)
             elif each.folder.exists() and _needs_care(each):
                 found = _put_right(each, found)
-    journal.settle()
+    journal.clear_whole()
     return found
 
 
@@ -81,10 +81,10 @@ def _put_right(own: Journal, found: Recovered) -> Recovered:
         if not own.planned or _is_over(own):
             own.remove()
             return found
-        told = _healed(own)
+        messages = _healed(own)
     except (ChangesError, OSError) as error:
         return replace(found, failed=(*found.failed, (own.id, _unhealed(own, error))))
-    return replace(found, told=(*found.told, *told), healed=(*found.healed, own.id))
+    return replace(found, messages=(*found.messages, *messages), healed=(*found.healed, own.id))
 
 
 @contextmanager
@@ -106,13 +106,13 @@ def at_work(targets: Collection[str], doing: str, run: str | None) -> Iterator[R
                 try:
                     yield before
                 finally:
-                    journal.settle()
+                    journal.clear_whole()
                 return
         # Someone died just now, or is at work on another target of what is half done on ours. Never
         # wait for that with our own in hand: they might be waiting for us.
         more = put_right(None, targets)
         before = Recovered(
-            (*before.told, *more.told),
+            (*before.messages, *more.messages),
             (*before.failed, *more.failed),
             healed=(*before.healed, *more.healed),
         )
@@ -211,7 +211,7 @@ def roll_back(own: Journal, site: Site) -> Outcome:
     """Take an application back that did not come to its end."""
     others = _linked(site)
     outcome = take_back(site)
-    _settle(site, outcome)
+    _sync(site, outcome)
     _remembering.taken_back(own, site, others, {})
     if outcome.left and not outcome.failed:
         own.mark(journal.UNDONE, {"left": outcome.left})
@@ -228,7 +228,7 @@ def undo_on(own: Journal, site: Site, result: Result) -> Outcome:
     _asides.put_aside(own, site)
     others = _linked(site)
     outcome = take_back(site, _applied(own, result))
-    _settle(site, outcome)
+    _sync(site, outcome)
     _remembering.taken_back(own, site, others, result.after)
     part = Part.of(own.facts(journal.UNDOING))
     if part is not None:
@@ -241,10 +241,10 @@ def undo_on(own: Journal, site: Site, result: Result) -> Outcome:
     return outcome
 
 
-def _settle(site: Site, outcome: Outcome) -> None:
+def _sync(site: Site, outcome: Outcome) -> None:
     """What is back must be on the disk before anything says so, or what it came from goes."""
     try:
-        site.settle()
+        site.sync()
     except OSError as error:
         outcome.failed.append(f"waiting for the disk: {error.strerror or error}")
 
@@ -269,16 +269,16 @@ def _note_taken(own: Journal, site: Site, part: Part) -> None:
                 folders[index] = site.tree(note).state(note.path)
     before = Part.of(own.facts(journal.TAKEN))
     taken = part if before is None else before | part
-    told = [[index, json.loads(as_json(state))] for index, state in folders.items()]
-    own.mark(journal.TAKEN, {**taken.data(), "folders": told})
+    rows = [[index, json.loads(as_json(state))] for index, state in folders.items()]
+    own.mark(journal.TAKEN, {**taken.data(), "folders": rows})
     own.unmark(journal.UNDOING)
 
 
 def _folders_taken(own: Journal) -> dict[int, State | None]:
     """What folders of the plan are like since some of it was taken back."""
     facts = own.facts(journal.TAKEN)
-    told = facts.get("folders", ()) if isinstance(facts, dict) else ()
-    return {index: of_data(state) for index, state in told}
+    rows = facts.get("folders", ()) if isinstance(facts, dict) else ()
+    return {index: of_data(state) for index, state in rows}
 
 
 @contextmanager
@@ -340,7 +340,7 @@ def sweep(own: Journal, site: Site, result: Result) -> list[Touched]:
                 have = os.stat(place)
                 _placing.set_folder_mode(place, have, after.mode)
                 _placing.set_time(place, have, after.mtime_ns)
-    site.settle()
+    site.sync()
     own.unmark(journal.LEFTOVER)
     return others
 
@@ -398,8 +398,8 @@ def result_of(own: Journal) -> Result:
     try:
         after = {int(number): of_data(state) for number, state in facts["after"]}
         since = _folders_taken(own)
-        told = [of_data(state) for state in facts["folders"]]
-        folders = [since.get(index, state) for index, state in enumerate(told)]
+        states = [of_data(state) for state in facts["folders"]]
+        folders = [since.get(index, state) for index, state in enumerate(states)]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise own.broken(error) from None
     if devices := _renumbered(own):
@@ -437,7 +437,7 @@ def _linked(site: Site) -> list[tuple[Entry, State]]:
     found: list[tuple[Entry, State]] = []
     for move in site.plan.moves:
         if move.link_to is not None and (move.target, move.link_to) not in placed:
-            other = Move(-1, move.target, move.link_to, None, None, settled=False)
+            other = Move(-1, move.target, move.link_to, None, None, host_unchanged=False)
             now = now_at(site, other)
             if now is not None:
                 found.append((other, State.of(now, None, ())))

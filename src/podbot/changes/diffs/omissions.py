@@ -28,7 +28,7 @@ _SEEN = (FileType.FILE, FileType.LINK, FileType.FOLDER)
 def not_in_patch(changes: ChangeSet) -> list[str]:
     """What is lost when the changes travel as a patch: one line each, beginning with the path."""
     lost = [f"{line}: the patch leaves what the host has" for line in undecided.lines(changes)]
-    changes = undecided.settled(changes)
+    changes = undecided.without_undecided(changes)
     come = _folders_above(_carried(changes, old=False))
     gone = _folders_above(_carried(changes, old=True))
     in_the_way = blocked(changes.changes)
@@ -170,12 +170,12 @@ def _lost_of_file(change: Change) -> list[str]:
     if change.kind is ChangeKind.HARD_LINK and change.source is not None:
         lost.append(f"is another name for {shown_name(change.source)} and becomes a copy of it")
     lost += states.differences(old, new)
-    told = {what.split()[0] for what in lost}
-    if "mode" not in told and _is_odd(new):
+    kinds = {what.split()[0] for what in lost}
+    if "mode" not in kinds and _is_odd(new):
         lost.append(f"mode {new.mode:04o}")
-    if "owner" not in told and new.uid != os.geteuid():
+    if "owner" not in kinds and new.uid != os.geteuid():
         lost.append(f"owner {new.uid}:{new.gid}")
-    if "attribute" not in told:
+    if "attribute" not in kinds:
         lost += [f"attribute {shown_name(name)}" for name, _ in new.xattrs]
     if change.kind is ChangeKind.MODE and old is not None and old.mtime_ns != new.mtime_ns:
         lost.append("time")

@@ -35,7 +35,7 @@ def patch(changes: ChangeSet, only: Sequence[Change] | None = None) -> Iterator[
     nobody decided on is not in it: see `undecided`.
     """
     wanted = None if only is None else {(change.target, change.path) for change in only}
-    changes = undecided.settled(changes)
+    changes = undecided.without_undecided(changes)
     chosen = tuple(
         change for change in changes if wanted is None or (change.target, change.path) in wanted
     )

@@ -42,8 +42,8 @@ def _mode(old: State | None, new: State) -> list[str]:
         usual = PLAIN_FOLDERS if new.type is FileType.FOLDER else PLAIN_MODES
         return [] if new.mode in usual else [f"mode {new.mode:04o}"]
     # Git tells of the owner's right to run a file; the others usually go with it.
-    told = new.type is FileType.FILE and (old.mode ^ new.mode) & 0o100
-    quiet = 0o111 if told else 0
+    is_in_patch = new.type is FileType.FILE and (old.mode ^ new.mode) & 0o100
+    quiet = 0o111 if is_in_patch else 0
     return [f"mode {old.mode:04o} → {new.mode:04o}"] if (old.mode ^ new.mode) & ~quiet else []
 
 

@@ -63,7 +63,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The text that both sides give: bytes that are settled, and overlaps that are not, in order.
+    """The text that both sides give: bytes that are resolved, and overlaps that are not, in order.
 
     ``problem`` says why there is no such text; then there are no parts.
     """
@@ -116,13 +116,13 @@ def _problem(*sides: bytes) -> str | None:
 
 
 def _parts(host: Edited, run: Edited) -> Iterator[bytes | Overlap]:
-    """What is settled, and what overlaps, from the top to the bottom."""
-    settled: list[bytes] = []
+    """What is resolved, and what overlaps, from the top to the bottom."""
+    resolved: list[bytes] = []
     at = host_shift = run_shift = 0
     for ours, theirs in _groups(host.edits, run.edits):
         start = min(edit.old_from for edit in chain(ours, theirs))
         end = max(edit.old_to for edit in chain(ours, theirs))
-        settled += host.old[at:start]
+        resolved += host.old[at:start]
         host_at, run_at = start + host_shift, start + run_shift
         host_shift += sum(_growth(edit) for edit in ours)
         run_shift += sum(_growth(edit) for edit in theirs)
@@ -130,18 +130,18 @@ def _parts(host: Edited, run: Edited) -> Iterator[bytes | Overlap]:
         run_lines = run.new[run_at : end + run_shift]
         at = end
         if not theirs or host_lines == run_lines:
-            settled += host_lines
+            resolved += host_lines
         elif not ours:
-            settled += run_lines
+            resolved += run_lines
         else:
-            if settled:
-                yield hunks.joined(settled)
-                settled = []
+            if resolved:
+                yield hunks.joined(resolved)
+                resolved = []
             texts = (hunks.joined(each) for each in (host.old[start:end], host_lines, run_lines))
             yield Overlap(start + 1, host_at + 1, run_at + 1, *texts)
-    settled += host.old[at:]
-    if settled:
-        yield hunks.joined(settled)
+    resolved += host.old[at:]
+    if resolved:
+        yield hunks.joined(resolved)
 
 
 def _groups(host: Sequence[Edit], run: Sequence[Edit]) -> Iterator[tuple[list[Edit], list[Edit]]]:

@@ -104,7 +104,7 @@ def _settings(home: str, environment: Mapping[str, str]) -> Iterator[tuple[str, 
     config = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
     waiting = [(home, 0), *([(config, 1)] if os.path.isabs(config) else [])]
     seen: set[str] = set()
-    told = 0
+    yielded = 0
     while waiting and len(seen) < MAX_FOLDERS:
         folder, depth = waiting.pop(0)
         if folder in seen:
@@ -121,9 +121,9 @@ def _settings(home: str, environment: Mapping[str, str]) -> Iterator[tuple[str, 
                     waiting.append((path, depth + 1))
                 continue
             rules = fitting(parts)
-            if not rules or told >= MAX_FILES or not _is_of_settings(name):
+            if not rules or yielded >= MAX_FILES or not _is_of_settings(name):
                 continue
-            told += 1
+            yielded += 1
             yield path, Level.BY_ITSELF if Level.BY_ITSELF in rules else Level.WHEN_USED
 
 

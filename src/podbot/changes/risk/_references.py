@@ -115,8 +115,8 @@ def _running(folder: str, has_hooks: bool) -> Iterator[tuple[str, Level]]:
 def _in_settings(top: str, parts: list[str], has_hooks: bool) -> Iterator[tuple[str, Level]]:
     """The files in a folder of settings, which may lie some folders deep."""
     waiting = [(top, parts, 1)]
-    told = looked = 0
-    while waiting and told < MAX_FILES and looked < MAX_INNER:
+    yielded = looked = 0
+    while waiting and yielded < MAX_FILES and looked < MAX_INNER:
         folder, above, depth = waiting.pop(0)
         looked += 1
         if _level([*above, "any"], has_hooks) is None and not _leads(above):
@@ -131,7 +131,7 @@ def _in_settings(top: str, parts: list[str], has_hooks: bool) -> Iterator[tuple[
                 continue
             level = _level(inner, has_hooks)
             if level is not None:
-                told += 1
+                yielded += 1
                 yield path, level
 
 

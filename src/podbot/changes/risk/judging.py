@@ -245,7 +245,7 @@ class _Review:
             yield Level.BY_ITSELF, "it is another name for a file that runs by itself"
 
     def _as_program(
-        self, change: Change, new: State, names: list[str], is_told: bool
+        self, change: Change, new: State, names: list[str], is_flagged: bool
     ) -> Iterator[Finding]:
         if ".git" in names:
             return
@@ -256,7 +256,7 @@ class _Review:
             yield Level.BY_ITSELF, "your PATH has relative folders: its name may run as a command"
         if not INSTALLED.isdisjoint(names) and not (is_about(names[-1]) and not new.executable):
             yield Level.WHEN_USED, "it is part of an installed package, which nobody reviews"
-        if is_told:
+        if is_flagged:
             return
         at_home = is_among_settings_of_home(change)
         if (

@@ -126,9 +126,9 @@ def _pieces(command: list[str], mirror: str, say: Say) -> Generator[bytes, None,
     process = listening = None
     try:
         process = _start(command)
-        told, made = cast("IO[bytes]", process.stderr), cast("IO[bytes]", process.stdout)
+        stderr, made = cast("IO[bytes]", process.stderr), cast("IO[bytes]", process.stdout)
         heard = _Heard(say)
-        listening = threading.Thread(target=heard.listen, args=(told,), daemon=True)
+        listening = threading.Thread(target=heard.listen, args=(stderr,), daemon=True)
         listening.start()
         # What is there, as it comes. Python's own read() waits until it has all that was asked for,
         # in many reads of which only a waiting one sees a Ctrl-C: one between two of them was lost.
@@ -179,10 +179,10 @@ class _Heard:
         self.last: deque[str] = deque(maxlen=KEPT_LINES)
         self.errors: deque[str] = deque(maxlen=KEPT_LINES)
 
-    def listen(self, told: IO[bytes]) -> None:
+    def listen(self, stderr: IO[bytes]) -> None:
         """Until it says no more; then nobody needs the pipe."""
-        with told:
-            while line := told.readline(4096):
+        with stderr:
+            while line := stderr.readline(4096):
                 self._hear(line)
 
     def _hear(self, line: bytes) -> None:
@@ -213,8 +213,8 @@ def _failure(code: int, heard: _Heard, mirror: str) -> ContainerError:
     """Judged by the errors alone: what else it says has the same words in it."""
     text = "\n".join(heard.errors)
     first = next(iter(heard.errors), "")
-    told = "; ".join(heard.errors or list(heard.last)[-3:]) or "it said nothing"
-    message = f"{PROGRAM} ended with {code}: {told}"
+    reason = "; ".join(heard.errors or list(heard.last)[-3:]) or "it said nothing"
+    message = f"{PROGRAM} ended with {code}: {reason}"
     if _OUT_OF_REACH.search(text):
         message = f"the Debian mirror {mirror} is out of reach: {first}"
         remedy = f"see that this machine can reach it, or {_ANOTHER}"

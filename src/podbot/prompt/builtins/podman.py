@@ -321,9 +321,9 @@ class _Shell:
                         raise (_closed() if self._over else self._time_is_up()) from error
                     raise
             context.check()
-            return self._told(done, seconds)
+            return self._result(done, seconds)
 
-    def _told(self, done: ExecResult, seconds: float) -> ToolResult[PodmanShellResult]:
+    def _result(self, done: ExecResult, seconds: float) -> ToolResult[PodmanShellResult]:
         stderr = _cut(done.stderr_bytes, self._settings.output_bytes)
         message = f"the command exited with {done.exit_code}"
         if done.timed_out:

@@ -179,7 +179,7 @@ class ContainerSession:
 
     def _find_again(self, prepared: Prepared) -> Prepared:
         """The engine's overlays turned out to be of no use: work on a copy."""
-        prepared.workspace.settle()
+        prepared.workspace.release()
         prepared.place.remove()
         self._prepared = None
         return self._find()
@@ -384,7 +384,7 @@ class ContainerSession:
         if prepared is None:
             return
         try:
-            prepared.workspace.settle()
+            prepared.workspace.release()
         finally:
             prepared.place.remove()
         self._note(prepared.workspace.layer)

@@ -58,7 +58,7 @@ class Workspace:
         """Where the changes are, if they are kept apart."""
         return self.contents.layer
 
-    def settle(self) -> None:
+    def release(self) -> None:
         """Nothing uses it any more: let go. A layer with changes stays. May be called twice."""
         layer, lock = self.contents.layer, self.contents.lock
         if layer is None or lock < 0:

@@ -19,7 +19,7 @@ import pytest
 from trees import look, nothing_left_in, worked_on
 
 from podbot import kernel
-from podbot.changes.applying import _locks, _settling, journal
+from podbot.changes.applying import _locks, _syncing, journal
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.recovery import recover
@@ -61,7 +61,7 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     with tempfile.TemporaryDirectory(prefix="podbot-state-", dir=disk) as state:
         monkeypatch.setenv(places.STATE_VARIABLE, state)
         monkeypatch.setattr(os, "fsync", lambda _: None)  # a killed process loses no page
-        monkeypatch.setattr(_settling, "file_system", lambda _: None)
+        monkeypatch.setattr(_syncing, "file_system", lambda _: None)
         if request.param == "two disks":
             monkeypatch.setattr(Journal, "store_for", keep_here)
         if request.param == "plain renames":

@@ -533,7 +533,7 @@ def test_killed_before_the_command_started_leaves_nothing_that_is_not_listed(tar
 def test_a_plain_command_line_is_read_as_argparse_reads_it(words: list[str]) -> None:
     parser = argparse.ArgumentParser()
     running.add_arguments(parser)
-    assert run_options.plain(words) == run_options.told(parser.parse_args(words))
+    assert run_options.plain(words) == run_options.options_of(parser.parse_args(words))
 
 
 @pytest.mark.parametrize(

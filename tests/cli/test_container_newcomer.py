@@ -99,7 +99,7 @@ def test_a_whole_name_comes_before_an_ids_beginning_and_that_before_a_names(
         assert containers.find(engine, "abc-").name == "abc-one"
 
 
-@pytest.mark.parametrize("count, more", [(3, False), (containers.MOST_TOLD + 2, True)])
+@pytest.mark.parametrize("count, more", [(3, False), (containers.MOST_NAMED + 2, True)])
 def test_a_beginning_of_several_names_is_refused_with_the_names(
     service: ServiceOfContainers, count: int, more: bool
 ) -> None:
