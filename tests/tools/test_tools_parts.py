@@ -156,10 +156,10 @@ def test_a_value_comes_behind_its_mark(data: bytes, parts: tuple[str, str | None
 
 
 def test_only_what_a_model_can_mend_becomes_its_mistake() -> None:
-    mended = live.told(SandboxError("x", kind=Kind.BAD_CWD))
+    mended = live.error_for_model(SandboxError("x", kind=Kind.BAD_CWD))
     assert isinstance(mended, ToolValidationError) and mended.remedy
     lost = LaunchError("x", kind=Kind.NO_ENGINE)
-    assert live.told(lost) is lost
+    assert live.error_for_model(lost) is lost
 
 
 # Cancelling from another thread

@@ -111,7 +111,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         gc.enable()
     failed_offline = _failed_offline(program, outcome)
     has_news = outcome.changed or request.discard or outcome.problem is not None
-    if has_news or outcome.timed_out or failed_offline:
+    if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
     if outcome.problem is not None:
         said.problem(outcome.problem)
@@ -124,6 +124,8 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         code = outcome.exit_status
     else:
         code = finish(outcome, options.decision, options.json)
+    if outcome.not_kept and options.decision != "discard":
+        said.not_kept(outcome)
     if outcome.problem is not None and code == 0:
         return PODBOT_FAILED  # the command thinks that its output was written
     if outcome.signal is not None and code == outcome.exit_status:
@@ -258,6 +260,14 @@ class Saying:
         if not self._quiet:
             say(self._program, text)
 
+    def not_kept(self, outcome: RunOutcome) -> None:
+        """Some of what was written lay where nothing stays."""
+        if not self._quiet:
+            from podbot.cli import notes
+
+            targets = outcome.record.targets
+            say(self._program, notes.not_kept(self._program, targets, outcome.not_kept))
+
     def discarded(self, outcome: RunOutcome, json: bool) -> None:
         """What was done over an earlier run is gone, and that run as it was."""
         if json:
@@ -331,6 +341,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
         "name": record.name,
         "backend": record.backend,
         **data.past(record.past),
+        **data.texts("not_kept", outcome.not_kept),
     }
     print(json.dumps({**fields, **more}), file=sys.stderr)
 

@@ -145,7 +145,7 @@ def test_an_apply_cut_short_in_a_folder_of_someone_else_is_taken_back(
 
     healed = put_right()
 
-    assert healed.failed == () and "had before" in healed.told[0]
+    assert healed.failed == () and "had before" in healed.messages[0]
     assert is_as_before(target) and nothing_left_in(target) and journal.found() == []
 
 

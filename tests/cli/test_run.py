@@ -243,6 +243,50 @@ def test_an_uneventful_run_says_nothing(target: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "out\n", "")
 
 
+def test_work_written_to_the_home_outside_of_the_target_is_named_at_the_end(target: Path) -> None:
+    home = folder("home")
+    (home / "there").mkdir()
+    env = {**os.environ, "HOME": str(home)}
+    script = "cd; echo x > lost; echo y > there/b; echo z > .zrc; ln -s / link; mkdir -p .cache/t"
+    script += "; echo > .cache/t/f; echo ls > .bash_history; mkdir empty"
+    result = podbot("run", "--", "sh", "-c", script, env=env)
+    [line] = result.stderr.splitlines()
+    assert result.returncode == 0 and result.stdout == ""
+    assert "not kept" in line and ": ~/link, ~/lost, ~/there/b and 1 more; " in line
+    assert line.endswith(f"podbot run --target {target} --target ~ -- …")
+    shell = podbot("shell", "--keep", env=env, stdin=None, input="echo x > ~/lost\necho > new\n")
+    assert shell.stderr.splitlines()[-1].endswith(f"podbot shell --target {target} --target ~")
+    asked_for = podbot("run", "--discard", "--", "sh", "-c", script, env=env)
+    assert asked_for.stderr == ""
+    kept = podbot("run", "--target", str(home), "--", "sh", "-c", "echo x > ~/lost", env=env)
+    assert "not kept" not in kept.stderr and "1 added" in kept.stderr
+    assert sorted(os.listdir(home)) == ["there"]
+    layers.remove(home)
+
+
+def test_a_name_in_the_home_says_nothing_in_the_place_of_podbot(target: Path) -> None:
+    home = folder("home")
+    env = {**os.environ, "HOME": str(home)}
+    script = "cd; echo x > \"$(printf 'a\\npodbot run: all is well')\""
+    script += "; echo y > \"$(printf '\\033[2J')\""
+    result = podbot("run", "--", "sh", "-c", script, env=env)
+    [line] = result.stderr.splitlines()
+    assert "\\n" in line and "\033" not in line
+    layers.remove(home)
+
+
+def test_what_is_not_kept_is_a_key_for_programs(target: Path) -> None:
+    home = folder("home")
+    env = {**os.environ, "HOME": str(home)}
+    words = ("run", "--json", "--", "sh", "-c")
+    assert json.loads(podbot(*words, "true", env=env).stderr)["not_kept"] == []
+    [line] = podbot(*words, "echo x > ~/lost; mkdir ~/.cache", env=env).stderr.splitlines()
+    assert json.loads(line)["not_kept"] == [f"{home}/lost"]
+    page = (Path(__file__).parent.parent / "docs" / "changes.md").read_text()
+    assert {key for key in json.loads(line) if f"`{key}`" not in page} == set()
+    layers.remove(home)
+
+
 def test_hidden_and_shown_paths(target: Path) -> None:
     home = folder("home")
     (home / ".netrc").write_text("login\n")
@@ -533,7 +577,7 @@ def test_killed_before_the_command_started_leaves_nothing_that_is_not_listed(tar
 def test_a_plain_command_line_is_read_as_argparse_reads_it(words: list[str]) -> None:
     parser = argparse.ArgumentParser()
     running.add_arguments(parser)
-    assert run_options.plain(words) == run_options.told(parser.parse_args(words))
+    assert run_options.plain(words) == run_options.options_of(parser.parse_args(words))
 
 
 @pytest.mark.parametrize(
