@@ -244,11 +244,15 @@ class Journal:
         """By rename, so that it is there whole or not at all, even if the power fails."""
         draft = self.folder / f"{name}.new"
         step(f"write {name}")
-        with open(draft, "w", encoding="ascii") as file:
-            while batch := "\n".join(islice(lines, 1000)):
-                file.write(f"{batch}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(draft, "w", encoding="ascii") as file:
+                while batch := "\n".join(islice(lines, 1000)):
+                    file.write(f"{batch}\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = str(draft)  # a write that fails names nothing
+            raise
         step(f"rename {name}")
         os.rename(draft, self.folder / name)
         _syncing.folder(self.folder)

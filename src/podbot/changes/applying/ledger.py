@@ -22,6 +22,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import NamedTuple
 
+from podbot import kernel
 from podbot.changes.applying import journal
 from podbot.changes.model import Identity
 from podbot.config import places
@@ -34,6 +35,10 @@ FOLDER = "ledger"
 PRUNED_FROM = 32 * 1024 * 1024
 """A file that has become larger than this loses what nobody needs when it is written next."""
 
+_LONGEST_ROW = 9 * 21 + 128
+"""Characters of a row without its path."""
+_HEADS = 3 * 4096
+"""Characters of the lines that are no rows."""
 _FLAGS = {False: "0", True: "1"}
 
 
@@ -85,10 +90,7 @@ def note(target: str, deed: Deed, rows: Iterable[Row]) -> None:
     first = next(lines, None)
     if first is None:
         return
-    path = _file(places.state_folder(FOLDER), target)
-    with suppress(FileNotFoundError):
-        if os.stat(path).st_size > PRUNED_FROM:
-            prune([target])
+    path = _ready(target)
     head = json.dumps([deed.journal, deed.layer_id, deed.began, deed.ended])
     with open(path, "a", encoding="ascii", opener=_private) as file:
         if not file.tell():
@@ -97,6 +99,38 @@ def note(target: str, deed: Deed, rows: Iterable[Row]) -> None:
         file.write(f"\n{head}\n{first}\n")
         while batch := "\n".join(islice(lines, 1000)):
             file.write(f"{batch}\n")
+
+
+def reserve(target: str, paths: Iterable[str]) -> None:
+    """Keep room on the disk for rows on these paths, each as often as it is given.
+
+    What is applied cannot be told from what someone did if there is none when it has failed.
+    Raises `OSError` where the disk is full; a file system that keeps no room has its luck.
+    """
+    size = _HEADS + sum(_LONGEST_ROW + len(_quoted(path)) for path in paths)
+    fd = _private(os.fspath(_ready(target)), os.O_WRONLY | os.O_CREAT)
+    try:
+        kernel.reserve(fd, os.fstat(fd).st_size, size)
+    finally:
+        os.close(fd)
+
+
+def release(target: str) -> None:
+    """Give back what of the room was not needed. Raises `OSError` if that cannot be done."""
+    fd = _private(os.fspath(_file(places.state_folder(FOLDER), target)), os.O_WRONLY)
+    try:
+        os.ftruncate(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _ready(target: str) -> Path:
+    """The file of a target, smaller if it has become large."""
+    path = _file(places.state_folder(FOLDER), target)
+    with suppress(FileNotFoundError):
+        if os.stat(path).st_size > PRUNED_FROM:
+            prune([target])
+    return path
 
 
 def _private(path: str, flags: int) -> int:
