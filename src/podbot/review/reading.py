@@ -57,6 +57,20 @@ def refuse_live(entry: Entry, doing: str) -> None:
         )
 
 
+def refuse_gone(entry: Entry, met: str = "") -> None:
+    """Raise kind ``unknown_id`` if somebody discarded a run that was there when it was found.
+
+    ``met`` is what was met because of that.
+    """
+    if entry.layer is not None and layers.get(entry.id) is None:
+        raise ChangesError(
+            f"nothing is left of the changes of {shown_name(entry.called)}: they were discarded"
+            " meanwhile" + (f"; {met}" if met else ""),
+            kind=Kind.UNKNOWN_ID,
+            remedy="what was applied of it before stays as it is",
+        )
+
+
 def read(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
     """What a run changed, with renames; with ``only`` at least what these paths mean.
 

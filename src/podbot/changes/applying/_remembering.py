@@ -41,7 +41,8 @@ def room_for_notes(plan: Plan, linked: Iterable[tuple[int, str, State]]) -> Iter
     Raises `ChangesError` (``disk_full``) if there is none.
     """
     paths: dict[int, list[str]] = {}
-    for entry in (*plan.moves, *plan.folders):
+    entries: list[Entry] = [*plan.moves, *plan.folders]
+    for entry in entries:
         paths.setdefault(entry.target, []).append(entry.path)
     for target, path, _ in linked:
         paths.setdefault(target, []).append(path)
