@@ -321,6 +321,28 @@ def test_a_path_to_hide_that_comes_later_is_hidden_as_the_note_says(target: Path
     assert line.endswith(" --hide later: nothing is there yet; should it come, it is hidden")
 
 
+def test_files_hidden_by_rule_are_named_with_the_option_that_shows_one(target: Path) -> None:
+    home = folder("home")
+    env = {**os.environ, "HOME": str(home)}
+    names = ["a.pem", ".b/token", "c\n.key", "d.key"]
+    for count, name in enumerate(names, 1):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text("s3cret\n")
+        (home / name).chmod(0o600)
+        if count == 1:
+            [one] = podbot("run", "--", "true", env=env).stderr.splitlines()
+    start = f"podbot run: note: 1 file below {home} looks like a key or token and is hidden"
+    assert one == f"{start} (~/a.pem): --show PATH shows one"
+    result = podbot("run", "--keep", "--", "sh", "-c", "echo > new", env=env)
+    first = result.stderr.splitlines()[0]
+    named = "(~/.b/token, ~/a.pem, ~/c\\n.key and 1 more)"
+    assert first.endswith(f"are hidden {named}: --show PATH shows one")
+    assert "Policy" not in podbot("changes", "show", env=env).stdout
+    shown = podbot("run", "--show", f"{home}/a.pem", "--", "sh", "-c", "cat ~/a.pem", env=env)
+    assert shown.stdout == "s3cret\n"
+    layers.remove(home)
+
+
 def test_the_environment_is_what_was_asked_for(target: Path) -> None:
     env = {**os.environ, "MINE": "m", "OTHER": "o"}
     words = ("--env", "MINE", "--env", "SET=a=b", "--env", "MISSING")

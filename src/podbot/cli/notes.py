@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 
+_ON_THE_COMMAND_LINE = {
+    "Policy.readable shows one, hide_by_rule=False all": "--show PATH shows one",
+}
+"""What notes of sandboxes say to programs, and the same for who types."""
+
+
+def typed(note: str) -> str:
+    """A note of a sandbox in the words of the command line."""
+    for said, word in _ON_THE_COMMAND_LINE.items():
+        note = note.replace(said, word)
+    return note
+
 
 def missing_paths(options: Options) -> Iterator[str]:
     """The paths that are to be shown or hidden and are not there: they may be mistyped."""

@@ -252,7 +252,9 @@ class Saying:
             say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
         for note in () if self._quiet else record.notes:
             if not note.startswith(HOME_NOTE):
-                say(self._program, f"note: {note}")
+                from podbot.cli.notes import typed
+
+                say(self._program, f"note: {typed(note)}")
         if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 

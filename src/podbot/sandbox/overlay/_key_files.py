@@ -14,6 +14,7 @@ import threading
 import time
 
 from podbot.frozen import dataclass
+from podbot.visible import visible
 
 MOST_FOLDERS = 250
 MOST_ENTRIES = 4000
@@ -22,6 +23,7 @@ DEEPEST = 4
 MOST_SECONDS = 0.004
 FRESH_SECONDS = 2.0
 FIRST_BYTES = 512
+MOST_NAMED = 3
 
 _NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|ovpn|jwk|gpg|age|pgp)"
@@ -63,9 +65,12 @@ def notes(found: Found, home: str | None) -> tuple[str, ...]:
     """What the person should know of it."""
     said = []
     if found.paths:
-        many = f"{len(found.paths)} files" if len(found.paths) > 1 else "1 file"
+        many = len(found.paths)
+        what = f"1 file below {home} looks like a key or token and is hidden"
+        if many > 1:
+            what = f"{many} files below {home} look like keys or tokens and are hidden"
         said.append(
-            f"{many} below {home} that look like keys or tokens are hidden: "
+            f"{what} ({_named(found.paths, home)}): "
             "Policy.readable shows one, hide_by_rule=False all"
         )
     if not found.whole:
@@ -74,6 +79,14 @@ def notes(found: Found, home: str | None) -> tuple[str, ...]:
             "only the nearest folders were searched"
         )
     return tuple(said)
+
+
+def _named(paths: tuple[str, ...], home: str | None) -> str:
+    """The first of them, each on one line whatever it is called."""
+    short = (f"~{path[len(home) :]}" if home else path for path in paths[:MOST_NAMED])
+    names = ", ".join(visible(path).replace("\n", "\\n") for path in short)
+    more = len(paths) - MOST_NAMED
+    return f"{names} and {more} more" if more > 0 else names
 
 
 _known: dict[tuple[str, tuple[str, ...]], tuple[float, Found]] = {}
