@@ -407,6 +407,27 @@ def test_whatever_podbot_cannot_do_is_125_and_said_on_stderr(
     assert records.entries() == []
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "way"),
+    [
+        ("no-such", 127, "look at how it is spelled, install it, or name it by its path"),
+        ("./no-such", 127, "look at how it is spelled; of a script, at what its first line names"),
+        ("here", 127, "the one of this folder: podbot run -- ./here"),
+        ("ls | wc", 127, "what a shell is to read: podbot run -- sh -c 'ls | wc'"),
+        ("./old", 126, "make it executable (chmod +x ./old), or name what runs it: sh ./old"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_told_with_a_way_on(
+    command: str, code: int, way: str, target: Path
+) -> None:
+    (target / "here").write_text("#!/bin/sh\n")
+    result = podbot("run", "--", command)
+    said, remedy = result.stderr.splitlines()
+    assert result.returncode == code and said.startswith(f"podbot run: {command}: ")
+    assert remedy == f"  remedy: {way}"
+    assert podbot("run", "--", "sh", "-c", f"exit {code}").stderr == ""
+
+
 def test_the_commands_own_options_are_its_own(target: Path) -> None:
     for words in (["--", "echo", "--", "-n", "--json"], ["echo", "--", "-n", "--json"]):
         assert podbot("run", *words).stdout == "-- -n --json\n"

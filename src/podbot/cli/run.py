@@ -122,7 +122,10 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
     if outcome.problem is not None:
-        said.problem(outcome.problem)
+        from podbot.cli import notes
+
+        way = notes.not_started(program, options.words, outcome)
+        said.problem(outcome.problem if way is None else f"{outcome.problem}\n  remedy: {way}")
     elif outcome.timed_out:
         said.problem(f"ended after {options.timeout:g} s: it ran out of time")
     elif failed_offline:
