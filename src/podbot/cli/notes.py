@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from podbot.cli import wording
 from podbot.cli.run_options import absolute
+from podbot.errors import Kind, PodbotError
 from podbot.launch.attach import NOT_EXECUTABLE, NOT_FOUND
 from podbot.sandbox.backends import LOCAL, OVERLAY
 from podbot.sandbox.layers import mounts
@@ -24,6 +25,13 @@ _ON_THE_COMMAND_LINE = {
     "Policy.readable shows one, hide_by_rule=False all": "--show PATH shows one",
 }
 """What notes of sandboxes say to programs, and the same for who types."""
+
+
+def without_an_engine(error: PodbotError) -> str:
+    """An error as it is told; where no engine was found, with the way that needs none."""
+    if error.kind is not Kind.NO_ENGINE:
+        return str(error)
+    return f"{error}\n          or leave out --backend: the overlay needs no engine and no image"
 
 
 def not_started(program: str, command: Sequence[str], outcome: RunOutcome) -> str | None:

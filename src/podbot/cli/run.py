@@ -310,9 +310,10 @@ class Saying:
             return
         if record is not None:
             self.calm()
+        from podbot.cli.notes import without_an_engine
         from podbot.cli.remedies import with_names
 
-        say(self._program, with_names(str(error)))
+        say(self._program, with_names(without_an_engine(error)))
         if kept is not None:
             word = records.find(kept.id).called
             say(self._program, f"what it wrote is kept: podbot changes show {shlex.quote(word)}")
