@@ -14,7 +14,7 @@ from screen import PODBOT, Screen
 
 from podbot import api
 from podbot.api import LaunchRequest, Streams
-from podbot.cli.run import Saying
+from podbot.cli.run import Saying, worth_saying
 from podbot.config import places
 from podbot.errors import ContainerError, Kind, PodbotError
 from podbot.runs import records
@@ -148,6 +148,14 @@ def test_without_an_engine_the_backend_that_needs_none_is_named(
     assert more == "          or leave out --backend: the overlay needs no engine and no image"
     said.failed(ContainerError("it is gone", kind=Kind.IMAGE_NOT_FOUND, remedy="pull it"))
     assert "overlay" not in capsys.readouterr().err
+
+
+def test_a_limit_that_nobody_asked_for_is_no_note_at_each_start() -> None:
+    notes = (
+        "the limit on cpu is not enforced: a rootless engine cannot on control groups of version 1",
+        "works on a copy, because it must",
+    )
+    assert list(worth_saying(notes)) == ["works on a copy, because it must"]
 
 
 # A package's

@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from podbot.cli.run_options import (
@@ -68,8 +69,9 @@ group; a second Ctrl-C kills it. What it does not read of stdin is left to the n
 What the command leaves running in the background ends with it. --json prints one line on
 stderr, the last one, in place of everything else podbot would say."""
 
-HOME_NOTE = "other writes below "
-"""How the note begins that holds for nearly every sandbox, and so is not worth a line each time."""
+_ORDINARY = ("other writes below ", "the limit on ")
+"""How notes begin that are not worth a line each time: what holds for nearly every sandbox, and of
+limits those that nobody asked for. (`changes show` and the guarantees have them.)"""
 
 NOT_ISOLATED = """NOTHING IS ISOLATED (--backend local)
   the command works on {folder} itself, as you, with all you may do
@@ -228,6 +230,15 @@ def _refuse_for_local(options: Options) -> None:
             )
 
 
+def worth_saying(notes: Iterable[str]) -> Iterator[str]:
+    """The notes of a sandbox that its person should read at once, in words of the command line."""
+    for note in notes:
+        if not note.startswith(_ORDINARY):
+            from podbot.cli.notes import typed  # most sandboxes have nothing to say
+
+            yield typed(note)
+
+
 class Saying:
     """What podbot says about a run besides its changes; nothing if it is to be ``quiet``."""
 
@@ -253,11 +264,8 @@ class Saying:
             say(self._program, f"{NOT_ISOLATED.format(folder=record.targets[0])}")
         elif not reviewed and not self._quiet:
             say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
-        for note in () if self._quiet else record.notes:
-            if not note.startswith(HOME_NOTE):
-                from podbot.cli.notes import typed
-
-                say(self._program, f"note: {typed(note)}")
+        for note in () if self._quiet else worth_saying(record.notes):
+            say(self._program, f"note: {note}")
         if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 
