@@ -136,7 +136,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         said.discarded(outcome, options.json)
         code = outcome.exit_status
     else:
-        code = finish(outcome, options.decision, options.json)
+        code = finish(program, outcome, options.decision, options.json)
     if outcome.not_kept and options.decision != "discard":
         said.not_kept(outcome)
     if outcome.problem is not None and code == 0:
@@ -327,7 +327,7 @@ class Saying:
             say(self._program, f"what it wrote is kept: podbot changes show {shlex.quote(word)}")
 
 
-def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
+def finish(program: str, outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
     """See to the changes; gives the exit code of it all."""
     if not outcome.changed:
         if json:
@@ -341,7 +341,7 @@ def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
     # Heavy, and not needed when nothing was changed.
     from podbot.cli import review
 
-    done = review.finish(outcome.id, decision) == 0
+    done = review.finish(outcome.id, decision, program) == 0
     return outcome.exit_status if done else PODBOT_FAILED
 
 
