@@ -19,6 +19,7 @@ from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from podbot.api import LaunchRequest, RunOutcome
     from podbot.runs.records import Record
@@ -161,23 +162,15 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
 
     if options.backend == LOCAL:
         _refuse_for_local(options)
-    values, names = dict(hints), []
-    for word in options.env:
-        name, equals, value = word.partition("=")
-        if equals:
-            values[name] = value
-        else:
-            names.append(name)
-            if name not in os.environ and not options.json:
-                say(program, f"note: --env {name}: there is no such variable here")
+    values, names = variables(options.env, None if options.json else program)
     return LaunchRequest(
         options.words,
         targets=options.target,
         network=options.net,
-        hide=tuple(map(_absolute, options.hide)),
-        show=tuple(map(_absolute, options.show)),
-        environment=values,
-        pass_environment=tuple(names),
+        hide=tuple(map(absolute, options.hide)),
+        show=tuple(map(absolute, options.show)),
+        environment=hints | values,
+        pass_environment=names,
         name=options.name,
         timeout=options.timeout,
         continue_in=options.continue_in,
@@ -209,7 +202,25 @@ def _refuse_for_local(options: Options) -> None:
             )
 
 
-def _absolute(path: str) -> str:
+def variables(words: Iterable[str], program: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that are given a value, and those that keep the one they have here.
+
+    ``program`` says of which there is none; if it is None, nobody does.
+    """
+    values, names = {}, []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            names.append(name)
+            if name not in os.environ and program is not None:
+                say(program, f"note: --env {name}: there is no such variable here")
+    return values, tuple(names)
+
+
+def absolute(path: str) -> str:
+    """The path that a person means by a word."""
     return os.path.abspath(os.path.expanduser(path))
 
 
