@@ -94,6 +94,19 @@ def test_a_list_has_a_line_for_each_run_the_newest_first(project: Path, capsys: 
     assert older.endswith("sh -c 'echo 1 > one'")
 
 
+def test_the_list_names_the_command_that_made_the_changes_before_those_that_only_looked(
+    project: Path, capsys: Captured
+) -> None:
+    for words in (["run", "--keep", "--name", "a"], *[["run", "--keep", "--in", "a"]] * 3):
+        command = ["ls"] if "--in" in words else ["sh", "-c", "echo 1 > one"]
+        assert main([*words, "--", *command]) == 0
+        capsys.readouterr()
+    assert text(capsys, "list").endswith("  sh -c 'echo 1 > one', then ls\n")
+    assert main(["run", "--keep", "--in", "a", "--", "cat", "one"]) == 0
+    capsys.readouterr()
+    assert text(capsys, "list").endswith("  sh -c 'echo 1 > one', then 2 more\n")
+
+
 def test_the_list_as_data(project: Path, capsys: Captured) -> None:
     id = ran(project, "echo 1 > one", name="first")
 

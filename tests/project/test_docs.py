@@ -48,6 +48,30 @@ def run_code_of(page: Path) -> None:
         exec(code, namespace)  # noqa: S102 - our own page
 
 
+def test_the_first_step_of_the_first_change_works_in_any_folder(workplace: Path) -> None:
+    step = (ROOT / "CONTRIBUTING.md").read_text().partition("\n1. ")[2].partition("\n2. ")[0]
+    _, *commands = re.findall(r"`((?:export|make|\.venv/|podbot )[^`]*)`", step)
+    checkout, elsewhere = workplace / "checkout", workplace / "elsewhere"
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    elsewhere.mkdir()
+    program = checkout / ".venv" / "bin" / "podbot"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m podbot "$@"\n')
+    program.chmod(0o755)
+    script = "\n".join(["set -e", commands[0], f"cd {elsewhere}", *commands[1:]])
+
+    done = subprocess.run(
+        ["sh", "-c", script],
+        cwd=checkout,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "1 added" in done.stderr and done.stdout.startswith("discarded ")
+
+
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, workplace: Path) -> None:
     run_code_of(page)

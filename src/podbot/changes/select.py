@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Sequence
 
+from podbot.changes.given import Paths, paths
 from podbot.changes.model import Change, ChangeSet, FileType
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
@@ -22,11 +23,12 @@ MOST_COMPARED = 2000
 _MAGIC = re.compile(r"[*?\[]")
 
 
-def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
+def select(changes: ChangeSet, patterns: Paths) -> ChangeSet:
     """The changes that any pattern means, with the new folders they need; all for no pattern.
 
     Raises `ChangesError` (kind ``nothing_selected``) for a pattern that means none of them.
     """
+    patterns = paths("patterns", patterns)
     if not patterns:
         return changes
     names = _names(changes) if any(_MAGIC.search(text) for text in patterns) else set()

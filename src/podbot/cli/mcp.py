@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run import HOME_NOTE, absolute, say, variables
-from podbot.cli.run_options import seconds
+from podbot.cli.run import HOME_NOTE, say, variables
+from podbot.cli.run_options import absolute, seconds
 from podbot.cli.wording import is_terminal
 from podbot.sandbox import backends
 from podbot.sandbox.network import Network

@@ -19,7 +19,7 @@ from podbot.runs import records
 if TYPE_CHECKING:
     import argparse
 
-    from podbot.changes.applying.choosing import OnConflict
+    from podbot.changes.given import OnConflict
 
 _ID = r"\d{8}-\d{6}-[0-9a-f]{8}"
 _RUN = re.compile(

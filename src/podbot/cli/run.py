@@ -13,7 +13,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, options_of, plain
+from podbot.cli.run_options import (
+    PODBOT_FAILED,
+    Decision,
+    Options,
+    absolute,
+    add_options,
+    options_of,
+    plain,
+)
 from podbot.errors import ConfigError, Kind, PodbotError
 from podbot.sandbox.backends import LOCAL, OVERLAY
 
@@ -112,7 +120,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         gc.enable()
     failed_offline = _failed_offline(program, outcome)
     has_news = outcome.changed or request.discard or outcome.problem is not None
-    if has_news or outcome.timed_out or failed_offline:
+    if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
     if outcome.problem is not None:
         said.problem(outcome.problem)
@@ -125,6 +133,8 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         code = outcome.exit_status
     else:
         code = finish(outcome, options.decision, options.json)
+    if outcome.not_kept and options.decision != "discard":
+        said.not_kept(outcome)
     if outcome.problem is not None and code == 0:
         return PODBOT_FAILED  # the command thinks that its output was written
     if outcome.signal is not None and code == outcome.exit_status:
@@ -163,12 +173,18 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
     if options.backend == LOCAL:
         _refuse_for_local(options)
     values, names = variables(options.env, None if options.json else program)
+    hide, show = tuple(map(absolute, options.hide)), tuple(map(absolute, options.show))
+    if (hide or show) and not options.json:
+        from podbot.cli import notes
+
+        for note in notes.missing_paths(options):
+            say(program, f"note: {note}")
     return LaunchRequest(
         options.words,
         targets=options.target,
         network=options.net,
-        hide=tuple(map(absolute, options.hide)),
-        show=tuple(map(absolute, options.show)),
+        hide=hide,
+        show=show,
         environment=hints | values,
         pass_environment=names,
         name=options.name,
@@ -219,11 +235,6 @@ def variables(words: Iterable[str], program: str | None) -> tuple[dict[str, str]
     return values, tuple(names)
 
 
-def absolute(path: str) -> str:
-    """The path that a person means by a word."""
-    return os.path.abspath(os.path.expanduser(path))
-
-
 class Saying:
     """What podbot says about a run besides its changes; nothing if it is to be ``quiet``."""
 
@@ -268,6 +279,14 @@ class Saying:
         """The command could not be started, or its output not be written."""
         if not self._quiet:
             say(self._program, text)
+
+    def not_kept(self, outcome: RunOutcome) -> None:
+        """Some of what was written lay where nothing stays."""
+        if not self._quiet:
+            from podbot.cli import notes
+
+            targets = outcome.record.targets
+            say(self._program, notes.not_kept(self._program, targets, outcome.not_kept))
 
     def discarded(self, outcome: RunOutcome, json: bool) -> None:
         """What was done over an earlier run is gone, and that run as it was."""
@@ -342,6 +361,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
         "name": record.name,
         "backend": record.backend,
         **data.past(record.past),
+        **data.texts("not_kept", outcome.not_kept),
     }
     print(json.dumps({**fields, **more}), file=sys.stderr)
 

@@ -183,16 +183,21 @@ class Entry:
 
     @property
     def made_by(self) -> str:
-        """What made it, in a few words: its title, its command, or the program that opened it.
+        """What made it, in a few words: its title, its commands, or the program that opened it.
 
-        Nothing in it is made harmless for a terminal.
+        Of several commands in one layer the first comes first, as most was made by that. Nothing
+        in it is made harmless for a terminal.
         """
         if self.title is not None:
             return self.title
         if self.record is not None and self.record.command:
             import shlex
 
-            return shlex.join(self.record.command)
+            runs = (*self.record.earlier, self.record.past)
+            first, *others = dict.fromkeys(shlex.join(run.command) for run in runs if run.command)
+            if len(others) > 1:
+                return f"{first}, then {len(others)} more"
+            return ", then ".join((first, *others))
         return f"opened by {self.program}" if self.program else ""
 
 

@@ -599,10 +599,10 @@ def grep(search: Search) -> Op[GrepResult]:
     )  # fmt: skip
     matches = []
     for row in wire.rows(reply.payload):
-        if not isinstance(row, list) or len(row) != 3:
+        if type(row) is not list or len(row) != 3:
             raise wire.broken("a match that is not a triple")
         name, number, line = row
-        if not isinstance(name, str) or not isinstance(number, int) or not isinstance(line, str):
+        if type(name) is not str or type(number) is not int or type(line) is not str:
             raise wire.broken("a match of the wrong types")
         matches.append(GrepMatch(name, number, line))
     if len(matches) > search.max_matches:

@@ -205,6 +205,8 @@ def _new(fields: Fields) -> NewFacts:
     type = fields.file_type()
     if type is FileType.DEVICE:
         raise bad("it is a device")
+    if type is FileType.UNSEEN:
+        raise bad("it does not say what it is")
     return NewFacts(
         type,
         fields.number("mode", 0, 0o7777),

@@ -77,6 +77,11 @@ class Layer:
         return self.path / f"{index}.base"
 
     @property
+    def throw_away_home(self) -> Path:
+        """Where what is written to the home outside of the targets is, while a sandbox lives."""
+        return self.path / "home.upper"
+
+    @property
     def live(self) -> bool:
         """Whether a sandbox uses it now."""
         try:
