@@ -432,14 +432,17 @@ def one_case(case: Case, steps: Steps, place: Path) -> str:
 def check_whole_truth(changes: ChangeSet, made: set[str], inside: dict[str, Any]) -> None:
     """All that came and went is told, even of what the host does not let us see.
 
-    Of what was in a folder that nobody can list, and that went, the folder stands for all.
+    Of what was in a folder that nobody can list, or even see, the folder stands for all.
     """
     seen = inside["found"]
     shut = {name for name, row in seen.items() if row[-1] == "closed"}
     come = {change.path for change in changes if change.new is not None}
     gone = {change.path for change in changes if change.new is None}
     gone |= {change.source for change in changes if change.kind is ChangeKind.RENAMED}
+    # What comes where the host does not let us see may have taken the place of something.
+    come_unseen = {each.path for each in changes if each.new is not None and each.old is None}
     folders = gone | {each.path for each in changes if each.kind is ChangeKind.REPLACED}
+    folders |= come_unseen
     for name in made - seen.keys():
         above = folders_above(name)
         if name in gone or not shut.isdisjoint(above):
