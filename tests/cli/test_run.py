@@ -300,6 +300,27 @@ def test_hidden_and_shown_paths(target: Path) -> None:
     layers.remove(home)
 
 
+def test_a_path_to_show_that_is_not_there_is_named(target: Path) -> None:
+    result = podbot("run", "--show", "nope/.netrc", "--show", "old", "--", "true")
+    [line] = result.stderr.splitlines()
+    assert line == "podbot run: note: --show nope/.netrc: there is nothing of that name here"
+    [only] = podbot("run", "--json", "--show", "nope", "--", "true").stderr.splitlines()
+    assert json.loads(only)["exit_status"] == 0
+
+
+def test_a_path_to_hide_that_comes_later_is_hidden_as_the_note_says(target: Path) -> None:
+    command = [*PODBOT, "run", "--hide", "later", "--hide", "old", "--hide", "/no/such", "--"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    script = "echo ready; read go; ls -A; cat later || echo unseen"
+    with subprocess.Popen([*command, "sh", "-c", script], text=True, **pipes) as running:  # type: ignore[call-overload]
+        assert running.stdout.readline() == "ready\n"
+        (target / "later").write_text("secret\n")
+        out, err = running.communicate("go\n", timeout=60)
+    assert out.split() == ["sub", "unseen"]
+    [line] = (line for line in err.splitlines() if "--hide" in line)
+    assert line.endswith(" --hide later: nothing is there yet; should it come, it is hidden")
+
+
 def test_the_environment_is_what_was_asked_for(target: Path) -> None:
     env = {**os.environ, "MINE": "m", "OTHER": "o"}
     words = ("--env", "MINE", "--env", "SET=a=b", "--env", "MISSING")

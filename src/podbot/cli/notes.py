@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from podbot.cli import wording
+from podbot.cli.run_options import absolute
+from podbot.sandbox.backends import OVERLAY
 from podbot.sandbox.layers import mounts
 
+if TYPE_CHECKING:
+    from podbot.cli.run_options import Options
+
 MOST_NAMED = 3
+
+
+def missing_paths(options: Options) -> Iterator[str]:
+    """The paths that are to be shown or hidden and are not there: they may be mistyped."""
+    for path in options.show:
+        if not os.path.lexists(absolute(path)):
+            yield f"--show {path}: there is nothing of that name here"
+    if options.backend not in (None, OVERLAY) or options.continue_in is not None:
+        return
+    # Elsewhere it may be readable should it come to be: a note of the sandbox's says that then.
+    folders = [os.path.realpath(absolute(folder)) for folder in options.target or (".",)]
+    for path in options.hide:
+        place = os.path.realpath(absolute(path))
+        is_inside = any(mounts.is_below(place, folder) for folder in folders)
+        if is_inside and not os.path.lexists(absolute(path)):
+            yield f"--hide {path}: nothing is there yet; should it come, it is hidden"
 
 
 def not_kept(program: str, targets: Sequence[str], paths: Sequence[str]) -> str:

@@ -13,7 +13,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, options_of, plain
+from podbot.cli.run_options import (
+    PODBOT_FAILED,
+    Decision,
+    Options,
+    absolute,
+    add_options,
+    options_of,
+    plain,
+)
 from podbot.errors import ConfigError, Kind, PodbotError
 from podbot.sandbox.backends import LOCAL, OVERLAY
 
@@ -172,12 +180,18 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
             names.append(name)
             if name not in os.environ and not options.json:
                 say(program, f"note: --env {name}: there is no such variable here")
+    hide, show = tuple(map(absolute, options.hide)), tuple(map(absolute, options.show))
+    if (hide or show) and not options.json:
+        from podbot.cli import notes
+
+        for note in notes.missing_paths(options):
+            say(program, f"note: {note}")
     return LaunchRequest(
         options.words,
         targets=options.target,
         network=options.net,
-        hide=tuple(map(_absolute, options.hide)),
-        show=tuple(map(_absolute, options.show)),
+        hide=hide,
+        show=show,
         environment=values,
         pass_environment=tuple(names),
         name=options.name,
@@ -209,10 +223,6 @@ def _refuse_for_local(options: Options) -> None:
                 remedy=f"leave out {name}, or use --backend overlay or container",
                 field=name.removeprefix("--"),
             )
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
 
 
 class Saying:

@@ -7,6 +7,7 @@ plain (an abbreviation, a mistake, a cry for help) goes to argparse, which knows
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Literal, cast
 
 from podbot.frozen import dataclass
@@ -87,6 +88,11 @@ def seconds(text: str) -> float:
     if not 0 < found < 1e9:
         raise ValueError(f"{text!r} is not a length of time; try 90, 90s, 5m, 2h or 1d")
     return found
+
+
+def absolute(path: str) -> str:
+    """A path as a person meant it."""
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def plain(words: list[str]) -> Options | None:
