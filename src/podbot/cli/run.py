@@ -114,7 +114,9 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
 
         outcome = api.run(request, on_start=said.started)
     except PodbotError as error:
-        said.failed(error)
+        from podbot.cli.remedies import to_type
+
+        said.failed(to_type(error))
         return PODBOT_FAILED
     finally:
         gc.enable()
