@@ -125,7 +125,10 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
     if outcome.problem is not None:
-        said.problem(outcome.problem)
+        from podbot.cli import notes
+
+        way = notes.not_started(program, options.words, outcome)
+        said.problem(outcome.problem if way is None else f"{outcome.problem}\n  remedy: {way}")
     elif outcome.timed_out:
         said.problem(f"ended after {options.timeout:g} s: it ran out of time")
     elif failed_offline:
@@ -264,7 +267,9 @@ class Saying:
             say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
         for note in () if self._quiet else record.notes:
             if not note.startswith(HOME_NOTE):
-                say(self._program, f"note: {note}")
+                from podbot.cli.notes import typed
+
+                say(self._program, f"note: {typed(note)}")
         if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 
