@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import BinaryIO
 
-from podbot.changes import _git_refs
+from podbot.changes import _git_refs, given
 from podbot.changes._lineage import Lineage, Noted, Step
 from podbot.changes.applying.journal import Journal
 from podbot.changes.diffs import three_way
@@ -85,6 +85,13 @@ def decided(changes: ChangeSet, choices: Mapping[str, Sequence[Choice]]) -> Chan
 
     Raises `ChangesError` (kind ``invalid``) for a path without overlaps, or with more or fewer.
     """
+    choices = {
+        where: [
+            given.one_of(f"a choice for {shown_name(where)}", choice, Choice)
+            for choice in ((chosen,) if isinstance(chosen, str) else chosen)
+        ]
+        for where, chosen in choices.items()
+    }
     for where, chosen in choices.items():
         merge = changes.merges.get(where)
         count = len(merge.overlaps) if merge is not None else 0

@@ -12,6 +12,8 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Sequence
 
+from podbot.changes import next_steps
+from podbot.changes.given import Paths, paths
 from podbot.changes.model import Change, ChangeSet, FileType
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
@@ -22,11 +24,12 @@ MOST_COMPARED = 2000
 _MAGIC = re.compile(r"[*?\[]")
 
 
-def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
+def select(changes: ChangeSet, patterns: Paths) -> ChangeSet:
     """The changes that any pattern means, with the new folders they need; all for no pattern.
 
     Raises `ChangesError` (kind ``nothing_selected``) for a pattern that means none of them.
     """
+    patterns = paths("patterns", patterns)
     if not patterns:
         return changes
     names = _names(changes) if any(_MAGIC.search(text) for text in patterns) else set()
@@ -45,8 +48,7 @@ def select(changes: ChangeSet, patterns: Sequence[str]) -> ChangeSet:
             + ", ".join(f"{text!r}" for text in missed)
             + _near(missed, _names(changes)),
             kind=Kind.NOTHING_SELECTED,
-            remedy="name a path relative to the target, an absolute path, or a glob such as"
-            " 'src/**/*.py' (quoted, so that the shell leaves it alone)",
+            remedy=next_steps.PATHS,
         )
     _add_new_folders(changes, chosen)
     return replace(
@@ -87,7 +89,7 @@ def places_named(
             + ", ".join(f"{text!r}" for text in missed)
             + _near(missed, names),
             kind=Kind.NOTHING_SELECTED,
-            remedy="name a path relative to the target, an absolute path, or a glob",
+            remedy=next_steps.PATHS,
         )
     return set[tuple[str, str]]().union(*chosen.values())
 

@@ -250,7 +250,9 @@ def _dispatch(words: list[str]) -> int:
             warn(wrong.as_text)
         raise
     except PodbotError as error:
-        _tell_programs(words, error)
+        from podbot.cli.remedies import to_type
+
+        _tell_programs(words, to_type(error))
         from podbot.cli import wording
         from podbot.cli.talk import warn
 

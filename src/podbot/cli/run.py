@@ -28,6 +28,7 @@ from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from podbot.api import LaunchRequest, RunOutcome
     from podbot.runs.records import Record
@@ -115,7 +116,9 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
 
         outcome = api.run(request, on_start=said.started)
     except PodbotError as error:
-        said.failed(error)
+        from podbot.cli.remedies import to_type
+
+        said.failed(to_type(error))
         return PODBOT_FAILED
     finally:
         gc.enable()
@@ -176,15 +179,7 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
 
     if options.backend == LOCAL:
         _refuse_for_local(options)
-    values, names = dict(hints), []
-    for word in options.env:
-        name, equals, value = word.partition("=")
-        if equals:
-            values[name] = value
-        else:
-            names.append(name)
-            if name not in os.environ and not options.json:
-                say(program, f"note: --env {name}: there is no such variable here")
+    values, names = variables(options.env, None if options.json else program)
     hide, show = tuple(map(absolute, options.hide)), tuple(map(absolute, options.show))
     if (hide or show) and not options.json:
         from podbot.cli import notes
@@ -197,8 +192,8 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
         network=options.net,
         hide=hide,
         show=show,
-        environment=values,
-        pass_environment=tuple(names),
+        environment=hints | values,
+        pass_environment=names,
         name=options.name,
         timeout=options.timeout,
         continue_in=options.continue_in,
@@ -237,6 +232,23 @@ def worth_saying(notes: Iterable[str]) -> Iterator[str]:
             from podbot.cli.notes import typed  # most sandboxes have nothing to say
 
             yield typed(note)
+
+
+def variables(words: Iterable[str], program: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that are given a value, and those that keep the one they have here.
+
+    ``program`` says of which there is none; if it is None, nobody does.
+    """
+    values, names = {}, []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            names.append(name)
+            if name not in os.environ and program is not None:
+                say(program, f"note: --env {name}: there is no such variable here")
+    return values, tuple(names)
 
 
 class Saying:

@@ -22,6 +22,7 @@ NOBODY = "65534:65534"
 SelinuxLabelMode = Literal["disable_for_container", "keep_default"]
 Nested = Literal["none", "rootless", "sys_admin"]
 Seccomp = Literal["podbot", "nested", "default", "unconfined"]
+Selinux = Literal["default", "disable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Profile:
     drop: tuple[str, ...] = ()
     add: tuple[str, ...] = ()
     no_new_privileges: bool = False
-    selinux: Literal["default", "disable"] = "default"
+    selinux: Selinux = "default"
     seccomp: Seccomp = "default"
     unmask: bool = False
     read_only: bool = False
@@ -88,6 +89,15 @@ class Profile:
     init: bool = False
 
     def __post_init__(self) -> None:
+        words = {"selinux": ("default", "disable"), "seccomp": tuple(_FILTERS)}
+        for name, known in words.items():
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    f"profile {self.name}: {name}={getattr(self, name)!r} is not known",
+                    kind=Kind.INVALID,
+                    remedy=f"use one of: {', '.join(known)}",
+                    field=name,
+                )
         for name in ("cpu", "memory", "pids", "file_size", "shm"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):

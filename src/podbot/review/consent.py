@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from podbot.changes.given import Paths, paths
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 from podbot.review.picking import from_here
@@ -55,7 +56,7 @@ class Consent:
 
 
 def consent(
-    changes: ChangeSet, whole: ChangeSet, allow: bool | Sequence[str], here: str | None = None
+    changes: ChangeSet, whole: ChangeSet, allow: bool | Paths, here: str | None = None
 ) -> Consent:
     """What is agreed to by paths, folders and globs, or all with True.
 
@@ -64,7 +65,8 @@ def consent(
 
     Raises `ChangesError` (``nothing_selected``) for a word that means nothing that runs by itself.
     """
-    if not allow:
+    words = () if isinstance(allow, bool) else paths("allow", allow)
+    if not (words or allow is True):
         return Consent(changes)
     from podbot.changes.folding import folds
     from podbot.changes.risk import judging
@@ -75,9 +77,9 @@ def consent(
         if flag.level is Level.BY_ITSELF:
             flags.setdefault(flag.change.where, []).append(flag)
     flagged = tuple(change for change in changes if change.where in flags)
-    if isinstance(allow, bool):
+    if allow is True:
         return Consent(changes, flagged, flagged)
-    itself, within = _meant(changes, flagged, allow, here)
+    itself, within = _meant(changes, flagged, words, here)
     unnamed = [change for change in within if change.where not in itself]
     strangers = _strangers(folds(changes, whole), unnamed, flags)
     strange = {flag.change.where for flag in strangers}

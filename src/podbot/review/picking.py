@@ -11,6 +11,8 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from podbot.changes.diffs.text import shown_name
+from podbot.changes.given import Paths, numbers_or_pairs, paths
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.changes.select import folder_of, is_new_folder, named, select
 from podbot.errors import ChangesError, Kind
@@ -70,7 +72,7 @@ def picked(
 
 def pick(
     changes: ChangeSet,
-    only: Sequence[str],
+    only: Paths,
     hunks: Mapping[str, Collection[Piece]],
     here: str | None,
 ) -> Picked:
@@ -79,7 +81,9 @@ def pick(
     Raises `ChangesError` (``nothing_selected``) for a word, or a path of hunks, that means nothing.
     """
     by_path: dict[str, Collection[Piece]] = {}
+    only = paths("only", only)
     for path, pieces in hunks.items():
+        numbers_or_pairs(f"the hunks of {shown_name(path)}", pieces)
         meant = [change for change in changes if path in (change.path, change.where)]
         if not meant:
             raise ChangesError(
@@ -92,20 +96,21 @@ def pick(
     return picked(changes, {*by_path, *(change.where for change in wanted)}, by_path)
 
 
-def only_of(changes: ChangeSet, paths: Sequence[str], here: str | None = None) -> ChangeSet:
+def only_of(changes: ChangeSet, only: Paths, here: str | None = None) -> ChangeSet:
     """The changes that paths mean, with the new folders they need; all for no path.
 
     Raises `ChangesError` (``nothing_selected``) for a path that means none of them.
     """
+    words = paths("only", only)
     try:
-        return select(changes, meant_by(changes, paths, here))
+        return select(changes, meant_by(changes, words, here))
     except ChangesError:
-        return select(changes, paths)  # whose error names the paths as they were given
+        return select(changes, words)  # whose error names the paths as they were given
 
 
-def meant_by(changes: ChangeSet, paths: Sequence[str], here: str | None = None) -> list[str]:
+def meant_by(changes: ChangeSet, words: Sequence[str], here: str | None = None) -> list[str]:
     """Paths as `select` takes them: those that mean nothing in the target are meant from here."""
-    return [path if named(changes, path) else from_here(path, here) for path in paths]
+    return [path if named(changes, path) else from_here(path, here) for path in words]
 
 
 def from_here(path: str, here: str | None) -> str:

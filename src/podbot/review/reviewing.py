@@ -14,6 +14,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from podbot.changes import given, next_steps
 from podbot.errors import ChangesError, Kind
 from podbot.review import reading
 from podbot.review.reading import heal, naming_errors, refuse_live
@@ -21,12 +22,12 @@ from podbot.review.reading import heal, naming_errors, refuse_live
 if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
     from podbot.changes.applying.apply import Applied
-    from podbot.changes.applying.choosing import OnConflict
     from podbot.changes.applying.undo import Undone
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.diffs.hunks import Piece
     from podbot.changes.diffs.three_way import Choice
     from podbot.changes.drift import Conflict
+    from podbot.changes.given import OnConflict, Paths
     from podbot.changes.model import Change, ChangeSet, Merge
     from podbot.changes.risk.rules import Level
     from podbot.review.consent import Consent
@@ -49,10 +50,10 @@ class Review:
     read, ``in_use`` while somebody writes into the targets.
     """
 
-    def __init__(self, entry: Entry, here: str | None = None, looking_at: Sequence[str] = ()):
+    def __init__(self, entry: Entry, here: str | None = None, looking_at: Paths = ()):
         self.entry, self.here, self.healed = entry, here, tuple[str, ...]()
-        self._looking_at = looking_at
-        self._has_healed = False
+        self._looking_at = given.paths("looking_at", looking_at)
+        self._has_healed = self._is_discarded = False
         self._changes: ChangeSet | None = None
         self._summary: Summary | None = None
 
@@ -62,6 +63,8 @@ class Review:
     def changes(self) -> ChangeSet:
         """What the run changed and the host does not have, with renames, and merged."""
         self._heal()
+        if self._is_discarded:
+            raise reading.discarded(self.entry)
         if self._changes is None:
             self._changes = reading.read(self.entry, self._looking_at)
         return self._changes
@@ -101,7 +104,7 @@ class Review:
         """What would run once applied, or what of a level, folder by folder."""
         return self.summary.flags_by_folder(level)
 
-    def select(self, only: Sequence[str] = ()) -> ChangeSet:
+    def select(self, only: Paths = ()) -> ChangeSet:
         """The changes that paths, folders or globs mean, with the new folders they need; or all.
 
         Raises `ChangesError` (``nothing_selected``) for a path that means none of them.
@@ -128,7 +131,7 @@ class Review:
 
     # Deciding
 
-    def consent(self, allow: bool | Sequence[str], only: Sequence[str] = ()) -> Consent:
+    def consent(self, allow: bool | Paths, only: Paths = ()) -> Consent:
         """What an allowance covers of these changes, for whoever wants to show it before."""
         from podbot.review.consent import consent
 
@@ -136,7 +139,7 @@ class Review:
 
     def pick(
         self,
-        only: Sequence[str] = (),
+        only: Paths = (),
         *,
         hunks: Mapping[str, Collection[Piece]] | None = None,
         lines: Mapping[str, Sequence[Choice]] | None = None,
@@ -155,9 +158,9 @@ class Review:
 
     def apply(
         self,
-        only: Sequence[str] | Picked = (),
+        only: Paths | Picked = (),
         *,
-        allow: bool | Sequence[str] | Consent = False,
+        allow: bool | Paths | Consent = False,
         on_conflict: OnConflict = "stop",
     ) -> Applied:
         """Write all changes, what paths mean, or what was picked, to the host: all or nothing.
@@ -173,6 +176,8 @@ class Review:
         from podbot.review.consent import Consent, consent
         from podbot.review.picking import Picked
 
+        # Before anything is looked at; what was picked may decide otherwise below.
+        on_conflict = given.one_of("on_conflict", on_conflict, given.ON_CONFLICT)
         refuse_live(self.entry, "applied")
         picked = only if isinstance(only, Picked) else Picked(self.select(only))
         if not isinstance(allow, Consent):
@@ -189,10 +194,14 @@ class Review:
                 allow_flagged={*allow.paths, *picked.consented},
                 on_conflict=on_conflict,
             )
+        except ChangesError as error:
+            if error.remedy == next_steps.ALLOW:
+                error.remedy = next_steps.ALLOW_IN_REVIEW
+            raise
         finally:
             self._look_again()
 
-    def undo(self, only: Sequence[str] = (), *, on_conflict: OnConflict = "stop") -> Undone:
+    def undo(self, only: Paths = (), *, on_conflict: OnConflict = "stop") -> Undone:
         """Take back what was last applied, or what of it these paths mean.
 
         Where the host moved on, it stops before anything is touched, leaves that out (``skip``), or
@@ -201,6 +210,8 @@ class Review:
         """
         from podbot.changes.applying.undo import undo
 
+        on_conflict = given.one_of("on_conflict", on_conflict, given.ON_CONFLICT)
+        only = given.paths("only", only)
         refuse_live(self.entry, "undone")
         try:
             return undo(self.entry.id, only=only, on_conflict=on_conflict)
@@ -218,7 +229,7 @@ class Review:
         finally:
             self._look_again()
 
-    def save(self, file: str | os.PathLike[str], only: Sequence[str] = ()) -> Saved:
+    def save(self, file: str | os.PathLike[str], only: Paths = ()) -> Saved:
         """Write the changes to a new FILE.tar, which keeps everything, or a FILE.patch for git.
 
         Raises `ChangesError`: ``exists``, ``invalid`` for another ending, ``conflict`` if a patch
@@ -238,6 +249,7 @@ class Review:
         self._heal()
         refuse_live(self.entry, "discarded")
         discarding.discard(self.entry.id, self.entry.layer)
+        self._is_discarded = True
         self._look_again()
 
     def _heal(self) -> None:
@@ -265,7 +277,7 @@ def open(run: str = "last", *, here: str | os.PathLike[str] | None = None) -> Re
 
 def load(
     file: str | os.PathLike[str],
-    targets: Collection[str] = (),
+    targets: Paths = (),
     *,
     within: str | os.PathLike[str] | None = None,
     command: Sequence[str] = (),
@@ -281,7 +293,7 @@ def load(
 
     healed = heal()
     folder = None if within is None else os.path.realpath(within)
-    with loaded(os.fspath(file), targets, folder, command) as entry:
+    with loaded(os.fspath(file), given.paths("targets", targets), folder, command) as entry:
         found = Review(entry)
         found.healed = healed
         _ = found.summary  # what cannot be looked at is not kept

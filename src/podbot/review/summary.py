@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from podbot.changes.diffs.text import shown_name
+from podbot.changes.given import one_of
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, Merge
 from podbot.changes.risk.rules import Level
 from podbot.frozen import dataclass
@@ -133,6 +134,8 @@ class Summary:
 
     def flags_by_folder(self, level: Level | None = None) -> list[FolderFlags]:
         """The flags, or those of a level, folder by folder, in the order of the changes."""
+        if level is not None:
+            level = one_of("level", level, Level)
         found: dict[tuple[str, str], list[Flag]] = {}
         for change in self.changes:
             for flag in self.flags.get(change.where, ()):

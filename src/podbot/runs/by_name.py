@@ -8,12 +8,11 @@ record is gone can still be undone by it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from podbot.changes.applying import applied, undo
 from podbot.changes.applying.applied import Application
-from podbot.changes.applying.choosing import OnConflict
 from podbot.changes.applying.undo import Undone
+from podbot.changes.given import OnConflict, Paths
 from podbot.errors import ChangesError, Kind
 from podbot.runs import discarding, records
 
@@ -21,12 +20,13 @@ _APPLICATION = re.compile(r"(?P<run>.+)\.\d+")
 """The id of an application: that of its run, and what tells it from the others of that run."""
 
 
-def undo_changes(run: str, *, only: Sequence[str] = (), on_conflict: OnConflict = "stop") -> Undone:
+def undo_changes(run: str, *, only: Paths = (), on_conflict: OnConflict = "stop") -> Undone:
     """Undo the latest application of a run that is not undone yet, or the one with this id.
 
-    ``only`` are patterns as for `select_changes`: what else was applied stays, and can be undone
-    later. Where the host moved on, ``on_conflict`` stops before anything is touched, leaves that
-    out (``skip``), or sets what the host has now aside (``overwrite``) and says where it is.
+    ``only`` are patterns as for `select_changes`, or one alone: what else was applied stays, and
+    can be undone later. Where the host moved on, ``on_conflict`` stops before anything is touched,
+    leaves that out (``skip``), or sets what the host has now aside (``overwrite``) and says where
+    it is.
 
     Raises `ChangesError`: what `find` raises, ``nothing_to_undo``, ``nothing_selected``,
     ``undo_refused`` where the host moved on since, ``permission``, ``disk_full``, ``apply_failed``

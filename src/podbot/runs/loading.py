@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import BinaryIO
 
+from podbot.changes import given
 from podbot.changes.archive import saving
 from podbot.changes.archive.saving import ArchiveLimits
+from podbot.changes.given import Paths
 from podbot.errors import ChangesError
 from podbot.runs import discarding, records
 from podbot.runs.records import Record
@@ -21,7 +23,7 @@ BACKEND = "archive"
 
 def load(
     file: BinaryIO,
-    targets: Sequence[str] | None = None,
+    targets: Paths | None = None,
     limits: ArchiveLimits = ArchiveLimits(),  # noqa: B008 - frozen
     *,
     within: str | None = None,
@@ -41,6 +43,7 @@ def load(
     if title is None and not command:
         title = f"loaded from {_name(file)}"[: layers.MAX_TITLE]
     layers.check_title(title)
+    folders = None if targets is None else given.paths("targets", targets)
     begun: list[Layer] = []
 
     def noted(layer: Layer) -> None:
@@ -50,7 +53,7 @@ def load(
             note(layer)
 
     try:
-        return saving.load(file, targets, limits, within=within, note=noted)
+        return saving.load(file, folders, limits, within=within, note=noted)
     except BaseException:
         for layer in begun:
             unload(layer)

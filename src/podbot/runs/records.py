@@ -17,9 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from podbot.changes import next_steps
 from podbot.config.places import state_folder, state_place
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
+from podbot.json_fields import LARGEST, Fields, parsed
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.values import Guarantee
@@ -330,75 +332,51 @@ def _shortened(command: tuple[str, ...]) -> list[str]:
 
 def _decoded(id: str, data: bytes) -> Record | None:
     try:
-        found = json.loads(data)
-        if found["version"] != VERSION or found["id"] != id:
+        found = Fields(parsed(data))
+        if found.number("version") != VERSION or found.text("id") != id:
             return None
         past = _decoded_past(found)
         return Record(
             id,
-            _text_or_none(found.get("name")),
+            found.optional_text("name"),
             past.command,
-            _texts(found["targets"]),
-            _text(found["backend"]),
-            _text(found["network"]),
+            found.texts("targets"),
+            found.text("backend"),
+            found.text("network"),
             past.started,
-            int(found["owner"]),
+            found.number("owner"),
             past.ended,
             past.exit_status,
             past.signal,
             past.timed_out,
             past.error,
-            tuple(
-                Guarantee(_text(name), bool(enforced), _text(by))
-                for name, enforced, by in found["guarantees"]
-            ),
-            _texts(found["notes"]),
-            tuple(_decoded_past(each) for each in found["earlier"]),
-            _text_or_none(found.get("title")),
-            _text(found.get("program", "")),
+            tuple(map(_guarantee, found.items("guarantees"))),
+            found.texts("notes"),
+            tuple(_decoded_past(Fields(each)) for each in found.items("earlier")),
+            found.optional_text("title"),
+            found.text("program", ""),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except ValueError:
         return None
 
 
-def _decoded_past(found: dict[str, object]) -> Past:
+def _decoded_past(found: Fields) -> Past:
     return Past(
-        _texts(found["command"]),
-        _number(found["started"]),
-        None if found["ended"] is None else _number(found["ended"]),
-        _integer_or_none(found["exit_status"]),
-        _integer_or_none(found["signal"]),
-        bool(found["timed_out"]),
-        _text_or_none(found["error"]),
+        found.texts("command"),
+        found.seconds("started"),
+        found.seconds("ended") if found.has("ended") else None,
+        found.optional_number("exit_status", -LARGEST),
+        found.optional_number("signal"),
+        found.flag("timed_out"),
+        found.optional_text("error"),
     )
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
-
-
-def _text_or_none(value: object) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError("not a list")
-    return tuple(_text(each) for each in value)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("not a number")
-    return float(value)
-
-
-def _integer_or_none(value: object) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise TypeError("not an integer")
-    return value
+def _guarantee(found: object) -> Guarantee:
+    match found:
+        case [str(name), bool(enforced), str(by)]:
+            return Guarantee(name, enforced, by)
+    raise ValueError("not a guarantee")
 
 
 # Listing and finding
@@ -473,16 +451,14 @@ def find(word: str, here: str | None = None) -> Entry:
 def _last(found: list[Entry], here: str | None) -> Entry:
     near = found if here is None else [entry for entry in found if entry.is_about(here)]
     if not found:
-        raise ChangesError(
-            "there is no run yet", kind=Kind.UNKNOWN_ID, remedy="podbot run -- COMMAND"
-        )
+        raise ChangesError("there is no run yet", kind=Kind.UNKNOWN_ID, remedy=next_steps.START)
     if not near:
         latest = found[0]
         raise ChangesError(
             f"no run worked on this folder; the latest elsewhere is {latest.called}"
             f" over {', '.join(latest.targets)}",
             kind=Kind.UNKNOWN_ID,
-            remedy=f"name it: {latest.called}; `podbot changes list --all` lists all",
+            remedy=f"name it: {latest.called}; {next_steps.RUNS}",
         )
     return next((entry for entry in near if entry.layer is not None), near[0])
 
@@ -510,11 +486,15 @@ def _several(found: list[Entry]) -> str:
 def _unknown(word: str, found: Sequence[Entry] = ()) -> ChangesError:
     from podbot.nearest import nearest  # large, and only for an error
 
-    near = nearest(word, (LAST, *(entry.called for entry in found)))
+    if is_id(word):  # a program has it from somewhere: it was one
+        why = ": it changed nothing, which leaves nothing to review, or it was discarded"
+    else:
+        near = nearest(word, (LAST, *(entry.called for entry in found)))
+        why = f"; did you mean {near!r}?" if near else ""
     return ChangesError(
-        f"there is no run {word!r}" + (f"; did you mean {near!r}?" if near else ""),
+        f"there is no run {word!r}{why}",
         kind=Kind.UNKNOWN_ID,
-        remedy="`podbot changes list --all` names those there are; `last` is the latest here",
+        remedy=next_steps.LATEST,
     )
 
 

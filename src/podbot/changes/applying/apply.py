@@ -11,12 +11,12 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-from podbot.changes import _lineage, drift
+from podbot.changes import _lineage, drift, given, next_steps
 from podbot.changes._lineage import Noted
 from podbot.changes.applying import _placing, _remembering, journal, recovery
 from podbot.changes.applying._backward import Outcome
@@ -28,6 +28,7 @@ from podbot.changes.applying.moves import Move, Plan
 from podbot.changes.diffs.hunks import Piece
 from podbot.changes.diffs.text import listed, shown_name
 from podbot.changes.drift import Conflict, ConflictKind
+from podbot.changes.given import OnConflict, Paths
 from podbot.changes.model import (
     Change,
     ChangeKind,
@@ -42,7 +43,6 @@ from podbot.changes.tree import Tree
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
 
-OnConflict = Literal["stop", "skip", "overwrite"]
 _NEVER = (ConflictKind.HIDDEN, ConflictKind.BLOCKED)
 
 
@@ -64,21 +64,24 @@ class Applied:
 def apply(
     changes: ChangeSet,
     *,
-    only: Sequence[str] = (),
+    only: Paths = (),
     hunks: Mapping[str, Collection[Piece]] | None = None,
-    allow_flagged: bool | Collection[str] = False,
+    allow_flagged: bool | str | Collection[str] = False,
     on_conflict: OnConflict = "stop",
 ) -> Applied:
     """Apply changes to the host; on any error the host is as it was.
 
-    ``only`` are patterns as for `select`. ``hunks`` gives for a path the hunks of its diff that are
-    wanted. ``allow_flagged`` allows what runs by itself: all of it, or these paths. Where the host
-    changed something meanwhile, ``on_conflict`` stops, leaves such changes out, or overwrites.
+    ``only`` are patterns as for `select`, or one alone. ``hunks`` gives for a path the hunks of its
+    diff that are wanted. ``allow_flagged`` allows what runs by itself: all of it, or these paths.
+    Where the host changed something meanwhile, ``on_conflict`` stops, leaves such changes out, or
+    overwrites.
 
-    Raises `ChangesError`: ``nothing_selected``, ``flagged``, ``conflict``, ``disk_full``,
-    ``permission`` (a folder is not ours to write), ``apply_failed``, ``in_use``, ``state_failed``.
+    Raises `ChangesError`: ``invalid`` for what none of these is, ``nothing_selected``, ``flagged``,
+    ``conflict``, ``disk_full``, ``permission`` (a folder is not ours to write), ``apply_failed``,
+    ``in_use``, ``state_failed``.
     """
-    chosen = select(changes, only)
+    on_conflict = given.one_of("on_conflict", on_conflict, given.ON_CONFLICT)
+    chosen = select(changes, given.paths("only", only))
     picked = _picked(chosen, hunks or {})
     _check_flags(chosen, allow_flagged)
     with recovery.at_work(changes.targets, "applying", changes.layer_id) as recovered:
@@ -91,6 +94,7 @@ def _picked(
 ) -> dict[Key, Collection[Piece]]:
     found: dict[Key, Collection[Piece]] = {}
     for name, indexes in hunks.items():
+        given.numbers_or_pairs(f"the hunks of {shown_name(name)}", indexes)
         meant = [change for change in chosen if name in (change.path, change.where)]
         if not meant:
             raise ChangesError(
@@ -102,13 +106,14 @@ def _picked(
     return found
 
 
-def _check_flags(chosen: ChangeSet, allowed: bool | Collection[str]) -> None:
+def _check_flags(chosen: ChangeSet, allowed: bool | str | Collection[str]) -> None:
     if allowed is True:
         return
+    # One path must not be taken for every text that is a part of it.
+    names = () if allowed is False else given.paths("allow_flagged", allowed)
     from podbot.changes.risk import judging
     from podbot.changes.risk.rules import Level
 
-    names = allowed or ()
     stopping = [
         f"{shown_name(flag.change.path or '.')}: {flag.reason}"
         for flag in judging.flags(chosen)
@@ -120,7 +125,7 @@ def _check_flags(chosen: ChangeSet, allowed: bool | Collection[str]) -> None:
         raise ChangesError(
             f"this would run by itself once applied:\n{listed(stopping)}",
             kind=Kind.FLAGGED,
-            remedy="look at it, then allow these paths (allow_flagged=…) or leave them out",
+            remedy=next_steps.ALLOW,
         )
 
 
@@ -327,9 +332,8 @@ class _Application:
 
     def _remedy(self) -> str:
         """What to do about a folder that cannot be written."""
-        save = "save the changes"
-        if self._changes.layer_id is not None:
-            save += f": podbot changes save {self._changes.layer_id} FILE.tar"
+        run = self._changes.layer_id
+        save = "save the changes" if run is None else next_steps.save(run)
         return f"run as its owner, or {save}"
 
 

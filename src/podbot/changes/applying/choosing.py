@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from os import stat_result
-from typing import Literal
 
 from podbot.changes.applying._moved_on import Clash
 from podbot.changes.applying._parts import Part
 from podbot.changes.applying.moves import Move, Plan
 from podbot.changes.diffs.text import listed, shown_name
+from podbot.changes.given import OnConflict
 from podbot.changes.model import FOLDER
 from podbot.changes.select import places_named
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 
-OnConflict = Literal["stop", "skip", "overwrite"]
 Key = tuple[int, str]
 
 

@@ -12,16 +12,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from podbot.changes import given, next_steps
 from podbot.changes.applying import _asides, journal, ledger, recovery
 from podbot.changes.applying._moved_on import Check, LayerFiles
 from podbot.changes.applying._parts import half_done
 from podbot.changes.applying._parts import only as only_part
 from podbot.changes.applying.applied import Application, applications
-from podbot.changes.applying.choosing import Choice, OnConflict, choose
+from podbot.changes.applying.choosing import Choice, choose
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.moves import Folder, Plan, as_json
 from podbot.changes.applying.recovery import Recovered
 from podbot.changes.diffs.text import listed
+from podbot.changes.given import OnConflict, Paths
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 from podbot.sandbox.layers import Layer
@@ -46,9 +48,7 @@ class Undone:
     left_earlier: int = 0
 
 
-def undo(
-    journal_or_layer_id: str, *, only: Sequence[str] = (), on_conflict: OnConflict = "stop"
-) -> Undone:
+def undo(journal_or_layer_id: str, *, only: Paths = (), on_conflict: OnConflict = "stop") -> Undone:
     """Undo an application, or the latest of a layer that is not undone yet.
 
     ``only`` are patterns as for `select`: what else was applied stays, and can be undone later.
@@ -61,6 +61,8 @@ def undo(
     host moved on since, naming the files; ``permission`` where a folder is not ours to write;
     ``disk_full`` and ``apply_failed`` if it cannot be done; ``in_use``.
     """
+    on_conflict = given.one_of("on_conflict", on_conflict, given.ON_CONFLICT)
+    only = given.paths("only", only)
     with _latest_alone(journal_or_layer_id) as (own, before):
         plan, recovered = recovery.plan_of(own), tuple(before.lines)
         if own.is_undone:  # that was cut short, and is done now
@@ -195,7 +197,7 @@ def _nothing(name: str, healed: Iterable[str]) -> ChangesError:
     return ChangesError(
         "\n".join([*healed, f"nothing that was applied from {name!r} is left to undo"]),
         kind=Kind.NOTHING_TO_UNDO,
-        remedy="`podbot changes show` says what was applied from a run",
+        remedy=next_steps.APPLIED,
     )
 
 

@@ -72,6 +72,15 @@ class Recipe:
     variant: Variant = "sandbox"
     agents: tuple[Agent, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.variant not in LISTS:
+            raise ConfigError(
+                f"the variant {self.variant!r} of an image is not known",
+                kind=Kind.INVALID,
+                remedy=f"use one of: {', '.join(LISTS)}",
+                field="variant",
+            )
+
     @property
     def packages(self) -> tuple[str, ...]:
         """The Debian packages it has, sorted."""

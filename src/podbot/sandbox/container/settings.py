@@ -121,6 +121,11 @@ class Settings:
             )
         if self.seccomp not in ("podbot", "engine"):
             raise _refused(f"seccomp={self.seccomp!r} is not known", 'use "podbot" or "engine"')
+        if self.runtime not in (None, "runc", "crun", "runsc", "kata"):
+            raise _refused(
+                f"runtime={self.runtime!r} is not known",
+                'use "runc", "crun", "runsc" or "kata", or leave it out for the engine\'s',
+            )
         if not self.image.strip():
             raise LaunchError(
                 "no image was named",

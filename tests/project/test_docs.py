@@ -19,7 +19,7 @@ from podbot.errors import Kind
 from podbot.sandbox import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Limits
 from podbot.sandbox.guest.requests import Guest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")

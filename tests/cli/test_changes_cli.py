@@ -865,7 +865,7 @@ def test_applying_again_finds_nothing_left(project: Path, capsys: Captured) -> N
 def test_every_key_of_the_data_is_in_the_manual(
     project: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "changes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
     known = set(re.findall(r"`(\w+)`", page)) | {kind.value for kind in ChangeKind}
     id = ran(project, EDITS + HOOK + "; mv numbers src/n; ln -s a src/l")
     (project / "src" / "app.py").write_text("the host's own\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = [sys.executable, str(EXAMPLES / "review_an_agent.py")]
 IN_PYTHON = [sys.executable, str(EXAMPLES / "review_in_python.py")]
 

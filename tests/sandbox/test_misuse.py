@@ -12,7 +12,20 @@ from typing import Any
 import pytest
 
 import podbot.sandbox
+from podbot import review
+from podbot.api import RunRequest
+from podbot.changes import (
+    ChangeSet,
+    Entry,
+    apply_changes,
+    decide_overlaps,
+    select_changes,
+    undo_changes,
+)
+from podbot.engine.image.recipes import Recipe
+from podbot.engine.profiles import Profile
 from podbot.errors import (
+    ChangesError,
     ConfigError,
     Kind,
     LaunchError,
@@ -41,10 +54,12 @@ from podbot.prompt import (
     execute,
     overrides_for,
 )
+from podbot.review import Review, Summary
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.logging import get_logger
 from podbot.runtime.session import Session, Snapshot, append, upsert_by
 from podbot.sandbox import Policy
+from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.tools import (
     HostMount,
@@ -429,6 +444,114 @@ def test_several_targets_are_still_several(tmp_path: Path) -> None:
 )
 def test_policies(given: Wrong, words: str) -> None:
     check(lambda: Policy(**given), SandboxError, words)
+
+
+# Words of which there are a few, and paths
+
+NO_CHANGES = ChangeSet("x", (), (), 0, wrong(None))
+SUMMARY = Summary(wrong(None), NO_CHANGES, {}, {}, {}, NO_CHANGES)
+CONFLICTS = "'stop', 'skip', 'overwrite'"
+NEVER_RUN = Entry("20300101-000000-00000000", None, None)
+
+
+@pytest.mark.parametrize(
+    ("act", "words", "known"),
+    [
+        (
+            lambda: apply_changes(NO_CHANGES, on_conflict=wrong("skipp")),
+            "on_conflict='skipp' is not known; did you mean 'skip'?",
+            CONFLICTS,
+        ),
+        (
+            lambda: undo_changes(NEVER_RUN.id, on_conflict=wrong("SKIP")),
+            "on_conflict='SKIP' is not known",
+            CONFLICTS,
+        ),
+        (
+            lambda: Review(NEVER_RUN).apply(on_conflict=wrong(None)),
+            "on_conflict=None is not known",
+            CONFLICTS,
+        ),
+        (
+            lambda: Review(NEVER_RUN).undo(on_conflict=wrong(["skip"])),
+            "on_conflict=['skip'] is not known",
+            CONFLICTS,
+        ),
+        (
+            lambda: SUMMARY.flags_by_folder(wrong("by itself")),
+            "level='by itself' is not known; did you mean 'runs by itself'?",
+            "'runs by itself', 'runs when used'",
+        ),
+        (
+            lambda: decide_overlaps(NO_CHANGES, {"/a": [wrong("ours")]}),
+            "a choice for /a='ours' is not known",
+            "'host', 'run', 'host, then run', 'run, then host', 'base'",
+        ),
+        (lambda: Policy(network=wrong("none ")), "network='none ' is not known", '"none"'),
+        (
+            lambda: RunRequest(("true",), network=wrong("hosts")),
+            "network='hosts' is not known",
+            '"host"',
+        ),
+        (lambda: Settings(workspace=wrong("coppy")), "workspace='coppy' is not known", '"copy"'),
+        (lambda: Settings(seccomp=wrong("none")), "seccomp='none' is not known", '"engine"'),
+        (lambda: Settings(runtime=wrong("runk")), "runtime='runk' is not known", '"runc"'),
+        (
+            lambda: podbot.sandbox.open("container", runtime="runk"),
+            "runtime='runk' is not known",
+            '"runsc"',
+        ),
+        (
+            lambda: a_prompt().tools_for(wrong("opnai")),
+            '"opnai" is not a format for tools',
+            "anthropic",
+        ),
+        (lambda: Recipe(wrong("tol")), "the variant 'tol' of an image is not known", "sandbox"),
+        (
+            lambda: Profile("mine", seccomp=wrong("podbt")),
+            "profile mine: seccomp='podbt' is not known",
+            "podbot, nested, default, unconfined",
+        ),
+        (
+            lambda: Profile("mine", selinux=wrong("off")),
+            "profile mine: selinux='off' is not known",
+            "default, disable",
+        ),
+    ],
+)
+def test_a_word_that_is_none_is_refused_with_those_there_are(
+    act: Act, words: str, known: str
+) -> None:
+    with pytest.raises(PodbotError) as raised:
+        act()
+    if not isinstance(raised.value, PromptError):  # whose errors have no kinds
+        assert raised.value.kind is Kind.INVALID
+    assert words in raised.value.message
+    assert known in (raised.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda: apply_changes(NO_CHANGES, only=wrong(None)), "only=None is not a path"),
+        (lambda: apply_changes(NO_CHANGES, only=wrong([5])), "only=5 is not a path"),
+        (lambda: apply_changes(NO_CHANGES, only=wrong({"a": 1})), "only={'a': 1} is not a path"),
+        (lambda: apply_changes(NO_CHANGES, allow_flagged=wrong(1)), "allow_flagged=1 is not a"),
+        (lambda: apply_changes(NO_CHANGES, hunks={"a": wrong("0")}), "the hunks of a are '0'"),
+        (lambda: apply_changes(NO_CHANGES, hunks={"a": wrong(0)}), "the hunks of a are 0"),
+        (lambda: undo_changes(NEVER_RUN.id, only=wrong(b"a")), "only=b'a' is not a path"),
+        (lambda: select_changes(NO_CHANGES, wrong(5)), "patterns=5 is not a path"),
+        (lambda: Review(NEVER_RUN).undo(wrong(5)), "only=5 is not a path"),
+        (lambda: Review(NEVER_RUN, None, wrong(5)), "looking_at=5 is not a path"),
+        (lambda: review.load("x.tar", wrong(5)), "targets=5 is not a path"),
+    ],
+)
+def test_what_is_no_path_is_refused_by_name(act: Act, words: str) -> None:
+    with pytest.raises(ChangesError) as raised:
+        act()
+    assert raised.value.kind is Kind.INVALID
+    assert words in raised.value.message
+    assert raised.value.remedy
 
 
 def test_what_was_right_stays_right() -> None:
