@@ -282,7 +282,7 @@ def test_what_is_not_kept_is_a_key_for_programs(target: Path) -> None:
     assert json.loads(podbot(*words, "true", env=env).stderr)["not_kept"] == []
     [line] = podbot(*words, "echo x > ~/lost; mkdir ~/.cache", env=env).stderr.splitlines()
     assert json.loads(line)["not_kept"] == [f"{home}/lost"]
-    page = (Path(__file__).parent.parent / "docs" / "changes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
     assert {key for key in json.loads(line) if f"`{key}`" not in page} == set()
     layers.remove(home)
 
