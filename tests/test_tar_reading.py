@@ -1,7 +1,7 @@
 """One reader of tar, as strict as it is told to be.
 
 What hostile archives do is tried where it is used: tests/engine/test_engine_archives.py and
-tests/changes/test_archive.py.
+tests/changes/archive/test_archive.py.
 """
 
 from __future__ import annotations

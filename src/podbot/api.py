@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from podbot.errors import ContainerError, Kind, PodbotError, SandboxError
 from podbot.frozen import dataclass, replace
-from podbot.launch import offline
+from podbot.launch import elsewhere, offline
 from podbot.launch.attach import Ending, Streams, attach
 from podbot.on_use import on_use
 from podbot.runs.records import Record
@@ -100,7 +100,8 @@ class RunOutcome:
     executed. ``problem`` says why, or what became of the output. ``layer`` holds the changes; it is
     None, and the run forgotten, if there are none. ``stop_signal`` is a signal podbot itself got.
     ``plain``: it wrote nothing that a terminal might obey. ``missed_network``: it failed, and
-    something in it had tried to reach a network that was off.
+    something in it had tried to reach a network that was off. ``not_kept`` are files that it wrote
+    to the home outside of the targets, where nothing stays; some of them if they are very many.
     """
 
     id: str
@@ -113,6 +114,7 @@ class RunOutcome:
     stop_signal: int | None = None
     plain: bool = False
     missed_network: bool = False
+    not_kept: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -160,6 +162,8 @@ def run(
             # While its network namespace still is there to be asked.
             failed_offline = ending.exit_status != 0 and not sandbox.policy.network.reaches_out
             missed_network = failed_offline and layer is not None and offline.missed(sandbox)
+            # Before the home goes with the sandbox.
+            not_kept = () if layer is None else elsewhere.written(layer)
             problem = this.end(
                 ending.exit_status,
                 signal=ending.signal,
@@ -179,6 +183,7 @@ def run(
         stop_signal=ending.stop_signal,
         plain=ending.plain,
         missed_network=missed_network,
+        not_kept=not_kept,
     )
 
 

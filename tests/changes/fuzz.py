@@ -35,7 +35,7 @@ from podbot.changes.capture import capture
 from podbot.changes.diffs.patch import patch
 from podbot.changes.diffs.text import shown_name
 from podbot.changes.drift import ConflictKind
-from podbot.changes.model import Change, ChangeSet
+from podbot.changes.model import Change, ChangeKind, ChangeSet
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox import layers
 from podbot.sandbox.overlay.launcher import OverlaySandbox
@@ -45,6 +45,8 @@ FAR = "PODBOT_FUZZ_FAR"
 """Names the folder of the other file system, once it is mounted."""
 OPEN = "PODBOT_FUZZ_OPEN"
 """Set where nothing is to be closed to its owner."""
+CLOSED = "PODBOT_FUZZ_CLOSED"
+"""Set where much is to be closed to its owner."""
 WITHOUT_PATCH = "PODBOT_FUZZ_WITHOUT_PATCH"
 """Set where `git apply` is not to be tried."""
 
@@ -178,10 +180,16 @@ class Case:
         self.modes = [mode for mode in FOLDER_MODES if not _only_open() or mode & 0o500 == 0o500]
         self.any_mode = [mode for mode in MODES if mode & 0o500 == 0o500 or not _only_open()]
         self.file_modes = [mode for mode in MODES if mode & 0o400 or not _only_open()]
+        self.often = 0.5 if CLOSED in os.environ else 0.15
+        if CLOSED in os.environ:
+            self.modes = [mode for mode in self.modes if mode & 0o500 != 0o500] + [0o755]
         self.folders = [""]
         self.entries: list[tuple[str, str, Any]] = []  # what, path, more
         self._plan()
         self.steps: Steps = [self._step() for _ in range(self.random.randint(1, 25))]
+        if CLOSED in os.environ:  # whoever works inside lets himself in, here and there
+            opened = [folder for folder in self.folders if self.random.random() < 0.7]
+            self.steps[:0] = [["mode", folder or ".", 0o755] for folder in opened]
 
     def _name(self) -> str:
         draw = self.random
@@ -223,7 +231,7 @@ class Case:
         for what, path, _ in list(self.entries):
             if what == "link":
                 continue
-            if draw.random() < 0.15:
+            if draw.random() < self.often:
                 modes = self.modes if what == "folder" else self.file_modes
                 self.entries.append(("mode", path, draw.choice(modes)))
             if draw.random() < 0.05 and what in ("file", "folder"):
@@ -282,8 +290,11 @@ class Case:
             return [verb, known, draw.randrange(2**31 * 10**9)]
         return ["note", known, draw.choice(["", "x", "yy"])]
 
-    def plant(self, top: Path) -> None:
-        """Make the tree in an empty folder, entry by entry; nothing is followed, all is new."""
+    def plant(self, top: Path) -> set[str]:
+        """Make the tree in an empty folder, entry by entry; nothing is followed, all is new.
+
+        Gives all that was made, whether or not it can be seen afterwards.
+        """
         order = {"folder": 0, "file": 1, "name": 2, "pipe": 3, "socket": 3, "link": 4}
         things = [entry for entry in self.entries if entry[0] in order]
         facts = [entry for entry in self.entries if entry[0] not in order]
@@ -291,6 +302,7 @@ class Case:
             place = os.path.join(top, path)
             with suppress(OSError):  # too long a name, most often: then it is not there
                 self._make(what, place, top, more)
+        made = {path for _, path, _ in things if os.path.lexists(os.path.join(top, path))}
         # Modes from the inside out, or a closed folder would keep us from the rest.
         rank = {"note": 0, "mode": 2, "time": 1}
         for what, path, more in sorted(facts, key=lambda e: (rank[e[0]], -e[1].count("/"))):
@@ -304,6 +316,7 @@ class Case:
                     os.setxattr(place, "user.note", more.encode())
                 else:
                     os.utime(place, ns=(more, more), follow_symlinks=False)
+        return made
 
     @staticmethod
     def _make(what: str, place: str, top: Path, more: Any) -> None:
@@ -371,7 +384,7 @@ def one_case(case: Case, steps: Steps, place: Path) -> str:
     """Run a case; gives what it was about. Raises `WrongError` and whatever podbot raises."""
     target = place / "target"
     target.mkdir()
-    case.plant(target)
+    made = case.plant(target)
     before = look(str(target))
     with OverlaySandbox(target) as sandbox:
         program = PROGRAM.replace("@LOOK@", LOOK)
@@ -385,13 +398,19 @@ def one_case(case: Case, steps: Steps, place: Path) -> str:
     if layer is None or not layer.path.exists():
         return "nothing"
     changes = detect(capture(layer))
+    check_whole_truth(changes, made, inside)
     if not changes:
         layer.discard()
         return "nothing"
     found = conflicts(changes)
     if os.geteuid() != 0 and any(each.kind is ConflictKind.BLOCKED for each in found):
+        # A folder was opened inside that its owner cannot look into on the host: the rest goes.
+        if apply(changes, allow_flagged=True, on_conflict="skip").id:
+            capture(layer)
+            undo_changes(layer.id)
+            same("after the undo of a part", look(str(target)), before)
         layer.discard()
-        return "closed"  # a folder was opened inside that its owner cannot look into on the host
+        return "closed"
     if found:
         raise WrongError(f"false conflicts: {[(each.path, each.message) for each in found][:5]}")
     if WITHOUT_PATCH not in os.environ:
@@ -408,6 +427,36 @@ def one_case(case: Case, steps: Steps, place: Path) -> str:
         changes = detect(capture(layer))
     layer.discard()
     return "changed"
+
+
+def check_whole_truth(changes: ChangeSet, made: set[str], inside: dict[str, Any]) -> None:
+    """All that came and went is told, even of what the host does not let us see.
+
+    Of what was in a folder that nobody can list, or even see, the folder stands for all.
+    """
+    seen = inside["found"]
+    shut = {name for name, row in seen.items() if row[-1] == "closed"}
+    come = {change.path for change in changes if change.new is not None}
+    gone = {change.path for change in changes if change.new is None}
+    gone |= {change.source for change in changes if change.kind is ChangeKind.RENAMED}
+    # What comes where the host does not let us see may have taken the place of something.
+    come_unseen = {each.path for each in changes if each.new is not None and each.old is None}
+    folders = gone | {each.path for each in changes if each.kind is ChangeKind.REPLACED}
+    folders |= come_unseen
+    for name in made - seen.keys():
+        above = folders_above(name)
+        if name in gone or not shut.isdisjoint(above):
+            continue
+        if os.geteuid() == 0 or folders.isdisjoint(above):
+            raise WrongError(f"not told: {name!r} went")
+    for name in seen.keys() - made - {"."} - come:
+        raise WrongError(f"not told: {name!r} came")
+
+
+def folders_above(name: str) -> set[str]:
+    """All folders that a path lies in."""
+    parts = name.split("/")
+    return {"/".join(parts[:count]) for count in range(1, len(parts))}
 
 
 def is_beyond_us(change: Change) -> bool:
@@ -537,6 +586,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", default=f"{time.time_ns():x}")
     parser.add_argument("--far", action="store_true", help="on two file systems")
     parser.add_argument("--open", action="store_true", help="nothing is closed to its owner")
+    parser.add_argument("--closed", action="store_true", help="much is closed to its owner")
     parser.add_argument("--no-patch", action="store_true", help="leave `git apply` out")
     parser.add_argument("--only", type=int, help="this case alone, and keep its folders")
     parser.add_argument("--most", type=int, default=10, help="stop after so many failures")
@@ -545,6 +595,8 @@ def main(words: Sequence[str]) -> int:
         os.environ[WITHOUT_PATCH] = "1"
     if options.open:
         os.environ[OPEN] = "1"
+    if options.closed:
+        os.environ[CLOSED] = "1"
     if options.far and FAR not in os.environ:
         return with_another_file_system([*words, "--seed", options.seed])
     print(f"fuzz: seed {options.seed}, {'far' if options.far else 'near'}, uid {os.geteuid()}")

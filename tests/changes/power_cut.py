@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "applying"))
 
 from test_journal import PLANT, WORK
 from trees import look, nothing_left_in, worked_on

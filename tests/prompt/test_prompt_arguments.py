@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import typing
 from collections.abc import Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, Literal, NewType
@@ -378,6 +379,8 @@ class Weird(enum.Enum):
         (Holder.of(object), "object has no strict JSON form"),
         (Holder.of(Any), "has no strict JSON form"),
         (Holder.of(bytes), "bytes has no strict JSON form"),
+        (Holder.of(list), "list has no strict JSON form"),
+        (Holder.of(typing.List), "list has no strict JSON form"),  # noqa: UP006 - another spelling
         (Holder.of(tuple), "has no strict JSON form"),
         (Holder.of(list), "has no strict JSON form"),
         (Holder.of(set[str]), r"set\[str\] has no strict JSON form"),

@@ -1,4 +1,4 @@
-"""The pages about tools and sections say what the code does; tests/test_docs.py runs their code."""
+"""The pages about tools and sections say what the code does; tests/project runs their code."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import FileIO
 from typing import BinaryIO
 
@@ -67,14 +69,13 @@ class LayerAndHost:
         except OSError:
             return None  # a step on the way is a link: nothing of ours
 
-    def names_that_went(self, folder: str) -> set[str]:
-        """What the host has in a folder of which the layer keeps nothing."""
+    def names_that_went(self, folder: str) -> set[str] | None:
+        """What the host has in a folder of which the layer keeps nothing; None if it is closed."""
         assert self.lower is not None  # noqa: S101 - who asks has seen the folder there
         try:
             return {*self.lower.names(folder)}
         except PermissionError:
-            self.notes.append(f"{folder} was removed, and what was in it cannot be listed")
-            return set()
+            return None
 
     def is_unseen(self, path: str) -> bool:
         """Whether the host may have it, in a folder that is closed to us."""
@@ -111,7 +112,8 @@ class LayerAndHost:
     def new(self, path: str, facts: os.stat_result) -> State | None:
         """What the sandbox left at a path, with the mode and owner it would have on the host."""
         try:
-            state = self.upper.state_of(path, facts)
+            with self._let_in(path, facts):
+                state = self.upper.state_of(path, facts)
         except FileNotFoundError:
             return None
         mode = self._modes.get(f"{self._index}.upper/{path}") if self._modes else None
@@ -148,7 +150,8 @@ class LayerAndHost:
         except PermissionError:
             facts = self.upper.facts(folder)
             if self._live or facts is None:
-                self.notes.append(f"{folder} is closed while the sandbox lives")
+                note = f"{folder} is closed while the sandbox lives"
+                self.notes += [note] if note not in self.notes else []
                 return []
             inner = f"{self._index}.upper/{folder}"
             mode = stat.S_IMODE(facts.st_mode)
@@ -171,9 +174,27 @@ class LayerAndHost:
         place = self.upper.place(path)
         try:
             attribute = f"{self._layer.traits.marks}.overlay.{name}"
-            return os.getxattr(place, attribute, follow_symlinks=False)
+            with self._let_in(path):
+                return os.getxattr(place, attribute, follow_symlinks=False)
         except OSError:
             return None
+
+    @contextmanager
+    def _let_in(self, path: str, facts: os.stat_result | None = None) -> Iterator[None]:
+        """Attributes can be read only of what may be read: open up what the guest closed."""
+        facts = facts or self.upper.facts(path)
+        mode = facts.st_mode if facts is not None else 0
+        if stat.S_ISDIR(mode) and not mode & 0o400:
+            self.new_names(path)
+        if not stat.S_ISREG(mode) or mode & 0o400 or os.geteuid() == 0:
+            yield
+            return
+        place = self.upper.place(path)
+        os.chmod(place, stat.S_IMODE(mode) | 0o400, follow_symlinks=False)
+        try:
+            yield
+        finally:
+            os.chmod(place, stat.S_IMODE(mode), follow_symlinks=False)
 
     # Contents
 
@@ -220,9 +241,5 @@ class LayerAndHost:
             facts = self.upper.facts(path)
             if facts is None or not stat.S_ISREG(facts.st_mode):
                 raise
-            place = self.upper.place(path)
-            os.chmod(place, stat.S_IMODE(facts.st_mode) | 0o400, follow_symlinks=False)
-            try:
+            with self._let_in(path, facts):
                 return self.upper.descriptor(path)
-            finally:
-                os.chmod(place, stat.S_IMODE(facts.st_mode), follow_symlinks=False)

@@ -7,9 +7,10 @@ neither lost nor left to apply. Reads only.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from podbot.changes.applying.bases import Bases
-from podbot.changes.applying.ledger import Ledger
+from podbot.changes.applying.ledger import Fact, Ledger
 from podbot.changes.model import FileType, State
 
 
@@ -40,27 +41,50 @@ class OwnDeeds:
     def applied(self, where: str, old: State, new: State) -> bool:
         """Of a file that cannot be read: whether it is what podbot made of this very one.
 
-        What cannot be read cannot be said to be the same otherwise.
+        What cannot be read cannot be said to be the same otherwise. What an undo gave back is not.
         """
         return new.looks_like(old) and any(
-            deed.layer_id == self._layer_id
+            row.copy
+            and deed.layer_id == self._layer_id
             and row.left == old.identity
             and new.ctime_ns < deed.ended
             for row, deed in self._ledger.at(where)
         )
 
-    def put_in(self, where: str, new: State, folder: str, now: State) -> bool:
+    def put_in(self, where: str, ctime_ns: int, folder: str, now: State) -> bool:
         """Of something that cannot be seen as ``folder`` is closed to us: whether podbot put it
         there from this layer, and nobody was in there since: whoever lets himself in touches the
-        folder, which is ``now`` so.
+        folder, which is ``now`` so. ``ctime_ns`` is of what the layer has.
         """
+        return self._is_last(where, ctime_ns, folder, now, taken=False)
+
+    def took_out(self, where: str, ctime_ns: int, folder: str, now: State) -> bool:
+        """The same of something that is gone: whether podbot took it out of there."""
+        return self._is_last(where, ctime_ns, folder, now, taken=True)
+
+    def _is_last(self, where: str, ctime_ns: int, folder: str, now: State, taken: bool) -> bool:
         done = self._ledger.at(where)
         if not done:
             return False
-        row, deed = done[-1]
-        if row.left is None or deed.layer_id != self._layer_id or new.ctime_ns >= deed.ended:
+        last, deed = done[-1]
+        if (last.left is None) is not taken or not self._is_applied(done):
+            return False
+        if deed.layer_id != self._layer_id or ctime_ns >= deed.ended:
             return False
         return any(
             row.left == now.identity and later.ended >= deed.ended
             for row, later in self._ledger.at(folder)
         )
+
+    def _is_applied(self, done: Sequence[Fact]) -> bool:
+        """Whether what was done last was an application, or came with one; no taking back."""
+        last, deed = done[-1]
+        if last.move >= 0 or last.left is None:
+            return last.copy
+        # Folders that changed have no origin in the row of their application.
+        changed = {
+            row.left
+            for row, other in done
+            if other.journal == deed.journal and row.move < 0 and row.origin is None
+        }
+        return not changed or not changed.isdisjoint(self._ledger.earlier(last.left))

@@ -150,6 +150,7 @@ class Part:
         """What changed, folder by folder; a tree of any depth is no deeper here."""
         found: list[Change] = []
         anew: dict[str, tuple[State, State]] = {}  # opaque folders the host has too
+        unlisted: list[str] = []  # those of which nobody knows what was in them
         folders = [("", self.sides.lower is not None, self.sides.is_opaque(""))]
         while folders:
             folder, has_lower, opaque = folders.pop()
@@ -164,6 +165,8 @@ class Part:
                 if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == 0:
                     if old is not None:
                         found += self._gone(path, old)
+                    elif not self._was_taken_out(path, facts.st_ctime_ns):
+                        found += self._gone_unseen(path)
                     continue
                 new = self.sides.new(path, facts)
                 if new is None:
@@ -184,11 +187,33 @@ class Part:
                 if both and old is not None:
                     self._times[path] = (old.mtime_ns, new.mtime_ns)
             if opaque and has_lower and self.sides.lower is not None:
-                for name in self.sides.names_that_went(folder) - set(names):
+                went = self.sides.names_that_went(folder)
+                shut = self.sides.old(folder) if went is None else None
+                facts = self.sides.upper.facts(folder) if shut is not None else None
+                if shut and facts and not self._was_left_so(folder, facts.st_ctime_ns, shut):
+                    unlisted.append(folder)
+                for name in (went or set()) - set(names):
                     old = self.sides.old(prefix + name)
                     if old is not None:
                         found += self._gone(prefix + name, old)
+                    else:
+                        found += self._gone_unseen(prefix + name)
+        self._find_unlisted(unlisted, found, anew)
         return [*found, *self._made_anew(anew, found)]
+
+    def _find_unlisted(
+        self, folders: list[str], found: list[Change], anew: dict[str, tuple[State, State]]
+    ) -> None:
+        """Folders that show nothing of what the host has in them, which nobody can list: whatever
+        it is, it went. Nothing else is told of the folders themselves.
+        """
+        for folder in folders:
+            old, new = self.sides.old(folder), self._state_inside(folder)
+            self._note_unlisted(folder)
+            if folder and old is not None and new is not None:
+                found[:] = [change for change in found if change.path != folder]
+                found.append(Change(ChangeKind.REPLACED, self.target, folder, old, new))
+                anew.pop(folder, None)
 
     def _made_anew(
         self, anew: dict[str, tuple[State, State]], found: list[Change]
@@ -202,7 +227,7 @@ class Part:
         for path, (old, new) in anew.items():
             if path in lost_something:
                 yield Change(ChangeKind.REPLACED, self.target, path, old, new)
-            elif not new.looks_like(old):
+            elif self._looks_other(path, old, new):
                 yield Change(ChangeKind.MODE, self.target, path, old, new)
 
     def changed(self, path: str, old: State | None, new: State) -> Iterator[Change]:
@@ -296,6 +321,8 @@ class Part:
             old = self.sides.old(path)
             if old is not None:
                 yield Change(ChangeKind.DELETED, self.target, path, old, None)
+            else:
+                yield from self._gone_unseen(path)
 
     def _of_copied(self, path: str, facts: os.stat_result, manifest: Baseline) -> Iterator[Change]:
         """What happened to one thing in a copy that may have been touched."""
@@ -325,7 +352,9 @@ class Part:
             assert old is not None  # noqa: S101 - what was not there is a change
             if new.type is FileType.FILE and not self._same_bytes(path, old, new):
                 kind = None if self.sides.lists_the_same(path) else ChangeKind.MODIFIED
-            elif not new.looks_like(old) and not self._deeds.dressed(self.sides.where(path), new):
+            elif self._looks_other(path, old, new) and not self._deeds.dressed(
+                self.sides.where(path), new
+            ):
                 kind = ChangeKind.MODE
         if new.type is FileType.FILE and new.links > 1:
             self._names.setdefault(new.inode, []).append(path)
@@ -374,14 +403,38 @@ class Part:
 
     def _was_put_in(self, path: str, new: State) -> bool:
         """Whether podbot put it into a folder of the host's that is closed to us."""
+        where = self._closed_to_us(path)
+        return where is not None and self._deeds.put_in(
+            self.sides.where(path), new.ctime_ns, *where
+        )
+
+    def _was_taken_out(self, path: str, ctime_ns: int) -> bool:
+        """Whether podbot took it out of such a folder; the layer has known since ``ctime_ns``."""
+        where = self._closed_to_us(path)
+        return where is not None and self._deeds.took_out(self.sides.where(path), ctime_ns, *where)
+
+    def _closed_to_us(self, path: str) -> tuple[str, State] | None:
+        """The folder that something cannot be seen for, and how it is now."""
         sides = self.sides
         if not sides.is_unseen(path) or sides.lower is None:
-            return False
+            return None
         above = sides.closed_above(path)
         shut = sides.lower.state(above)
-        return shut is not None and self._deeds.put_in(
-            sides.where(path), new, sides.where(above), shut
-        )
+        return None if shut is None else (sides.where(above), shut)
+
+    def _looks_other(self, path: str, old: State, new: State) -> bool:
+        """Whether attributes differ; those of what we may not read cannot be compared."""
+        if new.looks_like(old):
+            return False
+        return bool(old.mode & 0o400) or not self._was_left_so(path, new.ctime_ns, old)
+
+    def _was_left_so(self, path: str, ctime_ns: int, now: State) -> bool:
+        """Whether something that is closed to us is as podbot made it from this layer."""
+        where = self.sides.where(path)
+        return self._deeds.put_in(where, ctime_ns, where, now)
+
+    def _note_unlisted(self, folder: str) -> None:
+        self.notes.append(f"{folder} was removed, and what was in it cannot be listed")
 
     def _state_inside(self, path: str) -> State | None:
         facts = self.sides.upper.facts(path)
@@ -398,16 +451,25 @@ class Part:
         else:
             yield Change(ChangeKind.DELETED, self.target, path, old, None)
 
+    def _gone_unseen(self, path: str) -> Iterator[Change]:
+        """A deletion in a folder of the host's that is closed to us; nothing of all else."""
+        if self.sides.is_unseen(path):
+            yield Change(ChangeKind.DELETED, self.target, path, State.unseen(), None)
+
     def _gone_below(self, path: str) -> Iterator[Change]:
-        """Everything in a folder of the host's, as deleted."""
+        """Everything in a folder of the host's that can be listed, as deleted."""
         assert self.sides.lower is not None  # noqa: S101 - there is an old state, so there is a folder
         folders = [path]
         while folders:
             folder = folders.pop()
-            for name in self.sides.names_that_went(folder):
+            names = self.sides.names_that_went(folder)
+            if names is None:
+                self._note_unlisted(folder)
+            for name in names or ():
                 below = f"{folder}/{name}"
                 old = self.sides.old(below)
                 if old is None:
+                    yield from self._gone_unseen(below)
                     continue
                 if old.type is FileType.FOLDER:
                     folders.append(below)

@@ -22,7 +22,9 @@ from podbot.changes.model import (
     FOLDER,
     MODE,
     RENAMED,
+    UNSEEN,
     Change,
+    ChangeKind,
     ChangeSet,
     Merge,
     OldFacts,
@@ -137,26 +139,26 @@ class _Check:
 
     def _held_open(self, found: list[Conflict]) -> list[Conflict]:
         """Folders that cannot go because something in them should not."""
-        staying: dict[str, str] = {}
+        staying: dict[str, Conflict] = {}
         for conflict in found:
             if conflict.path in self._going:
                 above = conflict.path
                 while above := above.rpartition("/")[0]:
-                    staying.setdefault(above, conflict.path)
+                    staying.setdefault(above, conflict)
         in_conflict = {conflict.path for conflict in found}
         return [
-            Conflict(
-                change,
-                change.path,
-                ConflictKind.CHANGED,
-                self._tree.state(change.path),
-                f"the host has changed {staying[change.path]} in it since",
-            )
+            self._held_by(staying[change.path], change)
             for change in self._own
             if change.path in staying
             and change.path not in in_conflict
             and self._loses_folder(change)
         ]
+
+    def _held_by(self, inner: Conflict, change: Change) -> Conflict:
+        kind, message = ConflictKind.CHANGED, f"the host has changed {inner.path} in it since"
+        if inner.kind is ConflictKind.BLOCKED:
+            kind, message = ConflictKind.BLOCKED, f"{inner.path} in it cannot be seen on the host"
+        return Conflict(change, change.path, kind, self._tree.state(change.path), message)
 
     def _loses_folder(self, change: Change) -> bool:
         was_folder = change.old is not None and change.old.type is FOLDER
@@ -181,6 +183,9 @@ class _Check:
             return self._not_merged(change, path, host, merge)
         if host is None:
             return self._missing(change, path, where, old)
+        if old is not None and old.type is UNSEEN:
+            message = "it could not be seen when the changes were read: look at them again"
+            return Conflict(change, path, ConflictKind.BLOCKED, host, message)
         if old is None:
             return Conflict(
                 change, path, ConflictKind.CHANGED, host,
@@ -292,6 +297,12 @@ class _Check:
                 message = f"the host has put {stay[0]} in it since"
                 return Conflict(change, path, ConflictKind.CHANGED, host, message)
             return None
+        if change.kind is ChangeKind.REPLACED:
+            try:
+                self._tree.names(path)
+            except PermissionError:
+                message = "it was made anew, is closed on the host, and what is in it stays"
+                return Conflict(change, path, ConflictKind.BLOCKED, host, message)
         # An entry that comes or goes sets both times alike; a change of mode sets one.
         if host.ctime_ns != host.mtime_ns and self._touched(where, host):
             message = "the host has changed its mode or attributes since"

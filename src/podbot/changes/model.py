@@ -30,6 +30,8 @@ class FileType(StrEnum):
     FIFO = "fifo"
     SOCKET = "socket"
     DEVICE = "device"
+    UNSEEN = "unseen"
+    """Something of the host's in a folder that is closed to us: only that it is there is known."""
 
 
 class ChangeKind(StrEnum):
@@ -58,6 +60,7 @@ class ChangeKind(StrEnum):
 
 # For loops over thousands of paths: to find a member in its class takes longer than to compare.
 FILE, FOLDER, LINK = FileType.FILE, FileType.FOLDER, FileType.LINK
+UNSEEN = FileType.UNSEEN
 ADDED, MODIFIED, RENAMED = ChangeKind.ADDED, ChangeKind.MODIFIED, ChangeKind.RENAMED
 MODE, HARD_LINK = ChangeKind.MODE, ChangeKind.HARD_LINK
 
@@ -105,6 +108,11 @@ class State:
             facts.st_rdev,
             xattrs,
         )
+
+    @classmethod
+    def unseen(cls) -> State:
+        """Of something that is there and cannot be looked at: it is the same as nothing else."""
+        return cls(FileType.UNSEEN, 0, 0, 0, 0, 0, 0, 0, 0)
 
     @property
     def executable(self) -> bool:

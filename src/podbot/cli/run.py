@@ -13,12 +13,21 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run_options import PODBOT_FAILED, Decision, Options, add_options, options_of, plain
+from podbot.cli.run_options import (
+    PODBOT_FAILED,
+    Decision,
+    Options,
+    absolute,
+    add_options,
+    options_of,
+    plain,
+)
 from podbot.errors import ConfigError, Kind, PodbotError
 from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from podbot.api import LaunchRequest, RunOutcome
     from podbot.runs.records import Record
@@ -113,10 +122,13 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         gc.enable()
     failed_offline = _failed_offline(program, outcome)
     has_news = outcome.changed or request.discard or outcome.problem is not None
-    if has_news or outcome.timed_out or failed_offline:
+    if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
     if outcome.problem is not None:
-        said.problem(outcome.problem)
+        from podbot.cli import notes
+
+        way = notes.not_started(program, options.words, outcome)
+        said.problem(outcome.problem if way is None else f"{outcome.problem}\n  remedy: {way}")
     elif outcome.timed_out:
         said.problem(f"ended after {options.timeout:g} s: it ran out of time")
     elif failed_offline:
@@ -126,6 +138,8 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         code = outcome.exit_status
     else:
         code = finish(outcome, options.decision, options.json)
+    if outcome.not_kept and options.decision != "discard":
+        said.not_kept(outcome)
     if outcome.problem is not None and code == 0:
         return PODBOT_FAILED  # the command thinks that its output was written
     if outcome.signal is not None and code == outcome.exit_status:
@@ -163,23 +177,21 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
 
     if options.backend == LOCAL:
         _refuse_for_local(options)
-    values, names = dict(hints), []
-    for word in options.env:
-        name, equals, value = word.partition("=")
-        if equals:
-            values[name] = value
-        else:
-            names.append(name)
-            if name not in os.environ and not options.json:
-                say(program, f"note: --env {name}: there is no such variable here")
+    values, names = variables(options.env, None if options.json else program)
+    hide, show = tuple(map(absolute, options.hide)), tuple(map(absolute, options.show))
+    if (hide or show) and not options.json:
+        from podbot.cli import notes
+
+        for note in notes.missing_paths(options):
+            say(program, f"note: {note}")
     return LaunchRequest(
         options.words,
         targets=options.target,
         network=options.net,
-        hide=tuple(map(_absolute, options.hide)),
-        show=tuple(map(_absolute, options.show)),
-        environment=values,
-        pass_environment=tuple(names),
+        hide=hide,
+        show=show,
+        environment=hints | values,
+        pass_environment=names,
         name=options.name,
         timeout=options.timeout,
         continue_in=options.continue_in,
@@ -211,8 +223,21 @@ def _refuse_for_local(options: Options) -> None:
             )
 
 
-def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
+def variables(words: Iterable[str], program: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that are given a value, and those that keep the one they have here.
+
+    ``program`` says of which there is none; if it is None, nobody does.
+    """
+    values, names = {}, []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            names.append(name)
+            if name not in os.environ and program is not None:
+                say(program, f"note: --env {name}: there is no such variable here")
+    return values, tuple(names)
 
 
 class Saying:
@@ -242,7 +267,9 @@ class Saying:
             say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
         for note in () if self._quiet else record.notes:
             if not note.startswith(HOME_NOTE):
-                say(self._program, f"note: {note}")
+                from podbot.cli.notes import typed
+
+                say(self._program, f"note: {typed(note)}")
         if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 
@@ -259,6 +286,14 @@ class Saying:
         """The command could not be started, or its output not be written."""
         if not self._quiet:
             say(self._program, text)
+
+    def not_kept(self, outcome: RunOutcome) -> None:
+        """Some of what was written lay where nothing stays."""
+        if not self._quiet:
+            from podbot.cli import notes
+
+            targets = outcome.record.targets
+            say(self._program, notes.not_kept(self._program, targets, outcome.not_kept))
 
     def discarded(self, outcome: RunOutcome, json: bool) -> None:
         """What was done over an earlier run is gone, and that run as it was."""
@@ -333,6 +368,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
         "name": record.name,
         "backend": record.backend,
         **data.past(record.past),
+        **data.texts("not_kept", outcome.not_kept),
     }
     print(json.dumps({**fields, **more}), file=sys.stderr)
 

@@ -7,6 +7,7 @@ plain (an abbreviation, a mistake, a cry for help) goes to argparse, which knows
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Literal, cast
 
 from podbot.frozen import dataclass
@@ -58,6 +59,13 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
 }  # fmt: skip
 
 
+CALLED_ELSEWHERE = {
+    "--title": "--name", "--label": "--name", "--apply": "--yes", "-y": "--yes", "-e": "--env",
+    "--network": "--net", "--cwd": "--target", "--dir": "--target", "--workdir": "--target",
+}  # fmt: skip
+"""What people try, and what it is called here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the options say. ``decision`` is None if it was left to the end."""
@@ -87,6 +95,11 @@ def seconds(text: str) -> float:
     if not 0 < found < 1e9:
         raise ValueError(f"{text!r} is not a length of time; try 90, 90s, 5m, 2h or 1d")
     return found
+
+
+def absolute(path: str) -> str:
+    """A path as a person meant it."""
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def plain(words: list[str]) -> Options | None:
@@ -163,6 +176,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             dest = "continue_in" if name == "--in" else name.removeprefix("--")
             parser.add_argument(name, dest=dest, metavar=value, help=help_line)
     if isinstance(parser, Parser):
+        parser.called_elsewhere = CALLED_ELSEWHERE
         parser.wrong = PODBOT_FAILED  # 2 would look like an exit code of the command
 
 

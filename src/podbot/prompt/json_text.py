@@ -8,8 +8,8 @@ Nothing here knows what the data means.
 from __future__ import annotations
 
 import json
-from typing import NoReturn
 
+from podbot.json_fields import RepeatedNameError, parsed
 from podbot.prompt.result import Json
 
 _SHOWN = 60
@@ -24,14 +24,13 @@ def load(text: str, limit: int) -> Json:
     if len(text) > limit:
         raise JsonTextError(f"it has {len(text)} characters, {limit} are allowed")
     try:
-        data: Json = _DECODER.decode(text)
-    except JsonTextError:
-        raise
+        data: Json = parsed(text, unique=True)  # type: ignore[assignment]  # what JSON can say
     except json.JSONDecodeError as error:
         raise JsonTextError(f"{error.msg} at line {error.lineno} column {error.colno}") from None
-    except RecursionError:
-        raise JsonTextError("it is nested too deep") from None
-    except ValueError as error:  # an integer of thousands of digits
+    except RepeatedNameError as error:
+        why = f"the name {quoted(error.name)} comes twice in one object"
+        raise JsonTextError(why) from None
+    except ValueError as error:  # such as an integer of thousands of digits
         raise JsonTextError(short(str(error), 200)) from None
     return data
 
@@ -44,21 +43,3 @@ def quoted(text: str) -> str:
 def short(text: str, length: int) -> str:
     """The text, or its beginning with three dots."""
     return text if len(text) <= length else f"{text[:length]}..."
-
-
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise JsonTextError(f"the name {quoted(name)} comes twice in one object")
-            seen.add(name)
-    return found
-
-
-def _constant(name: str) -> NoReturn:
-    raise JsonTextError(f"{name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)

@@ -112,7 +112,7 @@ def _each(data: Json, place: str, decode: Callable[[Json, str], T]) -> Mapping[s
 
 def _record(data: Json, place: str, needed: set[str], more: set[str]) -> dict[str, Json]:
     if not isinstance(data, dict):
-        raise ValueError(f"{place} is no object")
+        raise ValueError(f"{place} is not an object")
     for name in sorted(needed - data.keys()):
         raise ValueError(f"{place} has no {name}")
     for name in sorted(data.keys() - needed - more):

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import types
-import typing
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
-from typing import Literal
+from typing import Literal, Union
 
 from podbot.errors import PromptError
 from podbot.frozen import dataclass
+from podbot.runtime.hints import Hint, hints_of, opened
 
 ScalarKind = Literal["string", "integer", "number", "boolean", "null"]
 JsonScalar = str | int | float | bool | None
@@ -156,14 +155,12 @@ def _record(cls: type, place: tuple[str, ...]) -> Record:
         raise _refused(
             ".".join(place), f"it is nested more than {_NESTING} deep, or contains itself"
         )
-    try:
-        hints = typing.get_type_hints(cls)
-    except Exception as error:  # whatever evaluating an annotation may raise
-        raise _refused(".".join(place), f"its annotations cannot be read ({error})") from error
+    why = "its annotations cannot be read"
+    hints = hints_of(cls, lambda error: _refused(".".join(place), f"{why} ({error})"))
     return Record(cls, tuple(_fields(cls, hints, place)))
 
 
-def _fields(cls: type, hints: dict[str, object], place: tuple[str, ...]) -> Iterator[FieldShape]:
+def _fields(cls: type, hints: Mapping[str, Hint], place: tuple[str, ...]) -> Iterator[FieldShape]:
     for field in dataclasses.fields(cls):
         if not field.init:
             continue
@@ -204,34 +201,33 @@ def _bounds(metadata: Mapping[str, object], shape: Shape, place: tuple[str, ...]
     return Bounds(**given)  # type: ignore[arg-type]  # checked above
 
 
-def _shape(hint: object, place: tuple[str, ...]) -> Shape:
-    if isinstance(hint, typing.NewType):
-        return _shape(hint.__supertype__, place)
-    if hint in _SCALARS:
-        return Scalar(_SCALARS[hint])
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return _choice([(member.value, member) for member in hint], place)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return _record(hint, place)
-    return _generic(hint, typing.get_origin(hint), typing.get_args(hint), place)
+def _shape(hint: Hint, place: tuple[str, ...]) -> Shape:
+    what, inside = opened(hint)
+    if inside is not None:
+        return _generic(hint, what, inside, place)
+    if what in _SCALARS:
+        return Scalar(_SCALARS[what])
+    if isinstance(what, type) and issubclass(what, enum.Enum):
+        return _choice([(member.value, member) for member in what], place)
+    if isinstance(what, type) and dataclasses.is_dataclass(what):
+        return _record(what, place)
+    raise _formless(what, place)
 
 
-def _generic(
-    hint: object, origin: object, arguments: tuple[object, ...], place: tuple[str, ...]
-) -> Shape:
-    if origin is Literal:
-        return _choice([(value, value) for value in arguments], place)
-    if origin in (typing.Union, types.UnionType):
-        return _one_of(tuple(_shape(argument, place) for argument in arguments), place)
-    if origin is tuple and arguments:
-        if arguments[-1] is Ellipsis:
-            return Array(_shape(arguments[0], place), tuple)
-        return Row(tuple(_shape(argument, place) for argument in arguments))
-    if origin in _ARRAYS:
-        return Array(_shape(arguments[0], place), _ARRAYS[origin])
-    if origin in _TABLES and arguments[0] is str:
-        return Table(_shape(arguments[1], place))
-    raise _refused(".".join(place), f"{_name_of(hint)} has no strict JSON form")
+def _generic(hint: Hint, what: object, inside: tuple[Hint, ...], place: tuple[str, ...]) -> Shape:
+    if what is Literal:
+        return _choice([(value, value) for value in inside], place)
+    if what is Union:
+        return _one_of(tuple(_shape(each, place) for each in inside), place)
+    if what is tuple and inside:
+        if inside[-1] is Ellipsis:
+            return Array(_shape(inside[0], place), tuple)
+        return Row(tuple(_shape(each, place) for each in inside))
+    if what in _ARRAYS:
+        return Array(_shape(inside[0], place), _ARRAYS[what])
+    if what in _TABLES and inside[0] is str:
+        return Table(_shape(inside[1], place))
+    raise _formless(hint, place)
 
 
 def _choice(values: list[tuple[object, object]], place: tuple[str, ...]) -> Choice:
@@ -253,8 +249,9 @@ def _one_of(members: tuple[Shape, ...], place: tuple[str, ...]) -> OneOf:
     return OneOf(members)
 
 
-def _name_of(hint: object) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint)
+def _formless(hint: Hint, place: tuple[str, ...]) -> PromptError:
+    name = hint.__name__ if isinstance(hint, type) else str(hint)
+    return _refused(".".join(place), f"{name} has no strict JSON form")
 
 
 def _refused(place: str, reason: str) -> PromptError:

@@ -21,6 +21,7 @@ from podbot.changes import next_steps
 from podbot.config.places import state_folder, state_place
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
+from podbot.json_fields import LARGEST, Fields, parsed
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
 from podbot.sandbox.values import Guarantee
@@ -183,16 +184,21 @@ class Entry:
 
     @property
     def made_by(self) -> str:
-        """What made it, in a few words: its title, its command, or the program that opened it.
+        """What made it, in a few words: its title, its commands, or the program that opened it.
 
-        Nothing in it is made harmless for a terminal.
+        Of several commands in one layer the first comes first, as most was made by that. Nothing
+        in it is made harmless for a terminal.
         """
         if self.title is not None:
             return self.title
         if self.record is not None and self.record.command:
             import shlex
 
-            return shlex.join(self.record.command)
+            runs = (*self.record.earlier, self.record.past)
+            first, *others = dict.fromkeys(shlex.join(run.command) for run in runs if run.command)
+            if len(others) > 1:
+                return f"{first}, then {len(others)} more"
+            return ", then ".join((first, *others))
         return f"opened by {self.program}" if self.program else ""
 
 
@@ -326,75 +332,51 @@ def _shortened(command: tuple[str, ...]) -> list[str]:
 
 def _decoded(id: str, data: bytes) -> Record | None:
     try:
-        found = json.loads(data)
-        if found["version"] != VERSION or found["id"] != id:
+        found = Fields(parsed(data))
+        if found.number("version") != VERSION or found.text("id") != id:
             return None
         past = _decoded_past(found)
         return Record(
             id,
-            _text_or_none(found.get("name")),
+            found.optional_text("name"),
             past.command,
-            _texts(found["targets"]),
-            _text(found["backend"]),
-            _text(found["network"]),
+            found.texts("targets"),
+            found.text("backend"),
+            found.text("network"),
             past.started,
-            int(found["owner"]),
+            found.number("owner"),
             past.ended,
             past.exit_status,
             past.signal,
             past.timed_out,
             past.error,
-            tuple(
-                Guarantee(_text(name), bool(enforced), _text(by))
-                for name, enforced, by in found["guarantees"]
-            ),
-            _texts(found["notes"]),
-            tuple(_decoded_past(each) for each in found["earlier"]),
-            _text_or_none(found.get("title")),
-            _text(found.get("program", "")),
+            tuple(map(_guarantee, found.items("guarantees"))),
+            found.texts("notes"),
+            tuple(_decoded_past(Fields(each)) for each in found.items("earlier")),
+            found.optional_text("title"),
+            found.text("program", ""),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except ValueError:
         return None
 
 
-def _decoded_past(found: dict[str, object]) -> Past:
+def _decoded_past(found: Fields) -> Past:
     return Past(
-        _texts(found["command"]),
-        _number(found["started"]),
-        None if found["ended"] is None else _number(found["ended"]),
-        _integer_or_none(found["exit_status"]),
-        _integer_or_none(found["signal"]),
-        bool(found["timed_out"]),
-        _text_or_none(found["error"]),
+        found.texts("command"),
+        found.seconds("started"),
+        found.seconds("ended") if found.has("ended") else None,
+        found.optional_number("exit_status", -LARGEST),
+        found.optional_number("signal"),
+        found.flag("timed_out"),
+        found.optional_text("error"),
     )
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
-
-
-def _text_or_none(value: object) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError("not a list")
-    return tuple(_text(each) for each in value)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("not a number")
-    return float(value)
-
-
-def _integer_or_none(value: object) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise TypeError("not an integer")
-    return value
+def _guarantee(found: object) -> Guarantee:
+    match found:
+        case [str(name), bool(enforced), str(by)]:
+            return Guarantee(name, enforced, by)
+    raise ValueError("not a guarantee")
 
 
 # Listing and finding

@@ -363,19 +363,10 @@ def processes() -> Op[list[tuple[int, tuple[str, ...], int | None]]]:
     reply = yield Call("processes")
     found = []
     for row in wire.rows(reply.payload):
-        fields = _row(row)
-        argv = cast(dict[str, wire.JsonValue], row).get("argv")
-        if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
-            raise wire.broken("argv is not a list of text")
+        fields = wire.Fields(row, "a row")
         exit_code = fields.optional_number("exit_code", 0, 255)
-        found.append((fields.number("process", 1), tuple(cast(list[str], argv)), exit_code))
+        found.append((fields.number("process", 1), fields.texts("argv"), exit_code))
     return found
-
-
-def _row(row: wire.JsonValue) -> wire.Fields:
-    if not isinstance(row, dict):
-        raise wire.broken("a row that is not an object")
-    return wire.Fields(row)
 
 
 # The Python kernel
@@ -529,7 +520,7 @@ def list_(path: str, recursive: bool, max_entries: int) -> Op[list[FileInfo]]:
 
 
 def _info(row: wire.JsonValue) -> FileInfo:
-    fields = _row(row)
+    fields = wire.Fields(row, "a row")
     kind = fields.text("kind")
     if kind not in KINDS:
         raise wire.broken("an entry of no known kind")
@@ -608,10 +599,10 @@ def grep(search: Search) -> Op[GrepResult]:
     )  # fmt: skip
     matches = []
     for row in wire.rows(reply.payload):
-        if not isinstance(row, list) or len(row) != 3:
+        if type(row) is not list or len(row) != 3:
             raise wire.broken("a match that is not a triple")
         name, number, line = row
-        if not isinstance(name, str) or not isinstance(number, int) or not isinstance(line, str):
+        if type(name) is not str or type(number) is not int or type(line) is not str:
             raise wire.broken("a match of the wrong types")
         matches.append(GrepMatch(name, number, line))
     if len(matches) > search.max_matches:

@@ -13,6 +13,7 @@ import struct
 from collections import deque
 from collections.abc import Mapping
 
+from podbot import json_fields
 from podbot.errors import GuestLostError, Kind
 from podbot.frozen import dataclass
 
@@ -132,64 +133,31 @@ def _parse(body: bytes) -> dict[str, JsonValue]:
     return head
 
 
-class Fields:
+class Fields(json_fields.Fields):
     """Reads a guest's JSON object field by field; what is missing or of another type is refused."""
 
-    def __init__(self, values: dict[str, JsonValue]):
-        self._values = values
+    __slots__ = ()
 
-    def text(self, name: str) -> str:
-        """A string."""
-        value = self._values.get(name)
-        if not isinstance(value, str):
-            raise broken(f"{name} is not text")
-        return value
-
-    def optional_text(self, name: str) -> str | None:
-        """A string or nothing."""
-        return None if self._values.get(name) is None else self.text(name)
-
-    def number(self, name: str, low: int = 0, high: int = 2**63 - 1) -> int:
-        """A whole number within bounds."""
-        value = self._values.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise broken(f"{name} is not a number from {low} to {high}")
-        return value
-
-    def optional_number(self, name: str, low: int = 0, high: int = 2**63 - 1) -> int | None:
-        """A whole number within bounds, or nothing."""
-        return None if self._values.get(name) is None else self.number(name, low, high)
-
-    def seconds(self, name: str) -> float:
-        """A finite, non-negative number of seconds."""
-        value = self._values.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-            raise broken(f"{name} is not a number of seconds")
-        return float(value)
+    def wrong(self, name: str, wanted: str) -> GuestLostError:
+        """A guest that writes this does not speak the protocol."""
+        return broken(f"{name} is not {wanted}")
 
     def sizes(self, name: str, count: int, total: int) -> list[int]:
         """So many sizes of parts that add up to the whole."""
         value = self._values.get(name)
         if not isinstance(value, list) or len(value) != count:
-            raise broken(f"{name} is not a list of {count}")
+            raise self.wrong(name, f"a list of {count}")
         found = [size for size in value if type(size) is int and size >= 0]
         if len(found) != count or sum(found) != total:
             raise broken(f"{name} do not add up")
         return found
 
-    def flag(self, name: str) -> bool:
-        """True or False; absent is False."""
-        value = self._values.get(name, False)
-        if not isinstance(value, bool):
-            raise broken(f"{name} is not a flag")
-        return value
-
 
 def rows(payload: bytes | bytearray) -> list[JsonValue]:
     """A payload that is a JSON list."""
     try:
-        value = json.loads(payload)
-    except (ValueError, RecursionError):
+        value = json_fields.parsed(payload)
+    except ValueError:
         raise broken("a payload that is not JSON") from None
     if not isinstance(value, list):
         raise broken("a payload that is not a list")

@@ -163,8 +163,9 @@ class FileTools:
                 max_matches=MATCHES,
                 timeout=self._live.seconds(context, SEARCH_SECONDS),
             )
+        paths = {name: _shown_path(name) for name in {match.path for match in found.matches}}
         matches = tuple(
-            GrepMatch(_shown_path(match.path), match.line_number, _shown_line(match.line))
+            GrepMatch(paths[match.path], match.line_number, _shown_line(match.line))
             for match in found.matches
         )
         message = f"{_counted(len(matches), 'line', 'lines')} for {_quoted(params.pattern)}."
@@ -284,8 +285,9 @@ def _shown_path(name: str) -> VfsPath:
 
 
 def _shown_line(line: str) -> str:
-    text = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return cut(text, LINE_CHARACTERS)
+    if not line.isascii():
+        line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return cut(line, LINE_CHARACTERS)
 
 
 def _check_length(field: str, text: str, most: int = KEPT_CHARACTERS) -> None:

@@ -110,6 +110,11 @@ def taken_back(
                     move.target,
                     Row(move.path, before, None, None, move.number, move.host_unchanged),
                 )
+        elif facts is None and _is_closed(site, move):
+            was = move.was.identity  # whatever is there, it is not what was applied
+            rows.add(
+                move.target, Row(move.path, before, was, was, move.number, move.host_unchanged)
+            )
         elif facts is not None and same_looks(facts, move.was):
             was, left = move.was.identity, identity_of(facts)
             listing = _listing(site, move, left)
@@ -129,6 +134,9 @@ def taken_back(
             rows.add(
                 note.target, Row(note.path, was, identity_of(facts), was, -1, note.host_unchanged)
             )
+        elif note.was is not None and facts is None and _is_closed(site, note):
+            was = note.was.identity
+            rows.add(note.target, Row(note.path, was, was, was, -1, note.host_unchanged))
     for entry, state in others:
         facts = now_at(site, entry)
         if facts is not None and same_looks(facts, state):
@@ -200,6 +208,17 @@ def now_at(site: Site, entry: Entry) -> os.stat_result | None:
         return site.tree(entry).facts(entry.path)
     except OSError:
         return None
+
+
+def _is_closed(site: Site, entry: Entry) -> bool:
+    """Whether a path of the plan cannot be seen as a folder above it is closed to us again."""
+    try:
+        site.tree(entry).facts(entry.path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def identity_of(facts: os.stat_result) -> Identity:

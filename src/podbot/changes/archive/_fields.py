@@ -1,4 +1,4 @@
-"""Fields of a JSON object that a stranger wrote: each is of the type it must have, or an error.
+"""The fields of a manifest that a stranger wrote.
 
 Paths and links are held to be relative, canonical and short enough. Nothing here touches a file
 system.
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from typing import TypeVar
 
+from podbot import json_fields
 from podbot.changes.archive._tar import bad
 from podbot.changes.model import FileType
+from podbot.errors import ChangesError
 
 NAME = ".podbot/manifest.json"
 MAX_PATH = 4095
 MAX_NAME = 255
-
-_Value = TypeVar("_Value")
 
 
 def decoded(text: bytes) -> object:
@@ -29,46 +27,22 @@ def decoded(text: bytes) -> object:
         raise bad("its manifest is damaged", NAME) from None
 
 
-class Fields:
-    """The fields of a JSON object, each of the type it must have."""
+class Fields(json_fields.Fields):
+    """The fields of a JSON object in a manifest; an error says ``bad_archive``."""
 
-    def __init__(self, data: object):
-        if not isinstance(data, Mapping):
-            raise bad("its manifest is damaged", NAME)
-        self._data: Mapping[object, object] = data
+    __slots__ = ()
 
-    def has(self, name: str) -> bool:
-        """Whether there is such a field, and not null."""
-        return self._data.get(name) is not None
-
-    def part(self, name: str) -> Fields:
-        return Fields(self._data.get(name))
-
-    def text(self, name: str) -> str:
-        return self._typed(name, str)
-
-    def flag(self, name: str) -> bool:
-        return self._typed(name, bool)
-
-    def real(self, name: str) -> float:
-        value = self._data.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
-            raise bad(f"{name} is not valid", NAME)
-        return float(value)
-
-    def number(self, name: str, limit: int) -> int:
-        return self._within(name, 0, limit)
+    def wrong(self, name: str, wanted: str) -> ChangesError:
+        """What to raise for a manifest that says this."""
+        whole = wanted == "an object"
+        return bad("its manifest is damaged" if whole else f"{name} is not valid", NAME)
 
     def time(self, name: str) -> int:
-        return self._within(name, -(10**21), 10**21)
-
-    def texts(self, name: str, limit: int) -> tuple[str, ...]:
-        found: list[object] = self._typed(name, list)
-        if len(found) > limit or not all(isinstance(one, str) for one in found):
-            raise bad(f"{name} is not valid", NAME)
-        return tuple(map(str, found))
+        """A time in ns."""
+        return self.number(name, -(10**21), 10**21)
 
     def file_type(self) -> FileType:
+        """What sort of file its ``type`` says."""
         try:
             return FileType(self.text("type"))
         except ValueError:
@@ -87,23 +61,12 @@ class Fields:
         return path
 
     def link(self) -> str:
+        """Where a link leads: anywhere, but in words that a link can hold."""
         link = self.text("link")
         encoded = _encoded(link)
         if not encoded or len(encoded) > MAX_PATH:
             raise bad("it is a link that cannot be", link)
         return link
-
-    def _typed(self, name: str, wanted: type[_Value]) -> _Value:
-        value = self._data.get(name)
-        if not isinstance(value, wanted):
-            raise bad(f"{name} is not valid", NAME)
-        return value
-
-    def _within(self, name: str, low: int, high: int) -> int:
-        value = self._data.get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise bad(f"{name} is not valid", NAME)
-        return value
 
 
 def is_encodable(text: str) -> bool:

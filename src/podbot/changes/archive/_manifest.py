@@ -138,9 +138,11 @@ def parsed(lines: Iterable[bytes], limits: ArchiveLimits) -> Manifest:
     if not opening.endswith(b', "entries": ['):
         raise bad("its manifest does not start as one", NAME)
     head = Fields(decoded(opening + b"]}"))
-    if head.number("podbot", 1 << 31) != VERSION:
+    if head.number("podbot", 0, 1 << 31) != VERSION:
         raise bad("it was written by another version of podbot", NAME)
-    targets = head.texts("targets", MAX_TARGETS)
+    targets = head.texts("targets")
+    if len(targets) > MAX_TARGETS:
+        raise bad("targets is not valid", NAME)
     if any(not is_encodable(target) for target in targets):
         raise bad("a target of it cannot be a path", NAME)
     entries: list[Entry] = []
@@ -160,15 +162,15 @@ def parsed(lines: Iterable[bytes], limits: ArchiveLimits) -> Manifest:
         raise bad("its manifest is cut off", NAME)
     if next(source, None) is not None:
         raise bad("something follows its manifest", NAME)
-    numbered = head.flag("numbered")
+    numbered = head.flag("numbered", None)
     if not targets or (len(targets) > 1 and not numbered):
         raise bad("its manifest does not say what its targets are", NAME)
-    return Manifest(targets, head.real("created"), numbered, tuple(entries))
+    return Manifest(targets, head.seconds("created"), numbered, tuple(entries))
 
 
 def _entry(fields: Fields, targets: int) -> Entry:
     target, path, kind = (
-        fields.number("target", targets - 1),
+        fields.number("target", 0, targets - 1),
         fields.path("path"),
         fields.text("kind"),
     )
@@ -203,12 +205,14 @@ def _new(fields: Fields) -> NewFacts:
     type = fields.file_type()
     if type is FileType.DEVICE:
         raise bad("it is a device")
+    if type is FileType.UNSEEN:
+        raise bad("it does not say what it is")
     return NewFacts(
         type,
-        fields.number("mode", 0o7777),
-        fields.number("uid", 0xFFFFFFFE),
-        fields.number("gid", 0xFFFFFFFE),
-        fields.number("size", MAX_FILE),
+        fields.number("mode", 0, 0o7777),
+        fields.number("uid", 0, 0xFFFFFFFE),
+        fields.number("gid", 0, 0xFFFFFFFE),
+        fields.number("size", 0, MAX_FILE),
         fields.time("mtime_ns"),
         fields.link() if type is FileType.LINK else None,
         fields.has("opaque") and fields.flag("opaque") and type is FileType.FOLDER,
@@ -222,8 +226,8 @@ def old_from(fields: Fields) -> OldFacts:
         raise bad("a digest is not valid", NAME)
     return OldFacts(
         fields.file_type(),
-        fields.number("mode", 0o7777),
-        fields.number("size", MAX_FILE),
+        fields.number("mode", 0, 0o7777),
+        fields.number("size", 0, MAX_FILE),
         digest,
         fields.link() if fields.has("link") else None,
     )

@@ -21,6 +21,7 @@ WORDS = {
     FileType.FIFO: "FIFO",
     FileType.SOCKET: "socket",
     FileType.DEVICE: "device",
+    FileType.UNSEEN: "thing that cannot be seen",
 }
 
 

@@ -7,9 +7,9 @@ text that is shown to people has its control characters made visible.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+from podbot import json_fields
 from podbot.errors import ContainerError, Kind
 
 MAX_TEXT = 2000
@@ -20,14 +20,9 @@ Fields = Mapping[str, object]
 def parse(data: bytes) -> object:
     """JSON, strictly: no NaN, no bottomless nesting."""
     try:
-        found: object = json.loads(data, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+        return json_fields.parsed(data)
+    except ValueError as error:
         raise nonsense(f"not JSON: {error}") from None
-    return found
-
-
-def _refuse(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
 
 
 def nonsense(what: str) -> ContainerError:
@@ -37,6 +32,26 @@ def nonsense(what: str) -> ContainerError:
         kind=Kind.ENGINE_PROTOCOL,
         remedy="check that a Docker or Podman engine answers at that endpoint",
     )
+
+
+class _Field(json_fields.Fields):
+    """One field of an object, in which null is as good as nothing."""
+
+    __slots__ = ()
+
+    def __init__(self, values: Fields, name: str):
+        found = values.get(name)
+        super().__init__({} if found is None else {name: found})
+
+    def wrong(self, name: str, wanted: str) -> ContainerError:
+        return nonsense(f"{name} is {_SAID.get(wanted, f'not {wanted}')}")
+
+
+_SAID = {
+    "text": "not a string",
+    "a list of text": "not a list of strings",
+    "a flag": "neither true nor false",
+}
 
 
 def fields(value: object, what: str = "the reply") -> Fields:
@@ -54,61 +69,38 @@ def below(value: Fields, name: str) -> Fields:
 
 def text(value: Fields, name: str) -> str:
     """A string; empty if absent."""
-    found = value.get(name)
-    if found is None:
-        return ""
-    if not isinstance(found, str):
-        raise nonsense(f"{name} is not a string")
-    return found
+    return _Field(value, name).text(name, "")
 
 
 def whole(value: Fields, name: str) -> int:
     """A whole number; zero if absent."""
     found = value.get(name)
-    if found is None:
-        return 0
     if isinstance(found, float) and found.is_integer():
         return int(found)
-    if not isinstance(found, int) or isinstance(found, bool):
+    if found is not None and type(found) is not int:
         raise nonsense(f"{name} is not a whole number")
-    return found
+    return found or 0
 
 
 def flag(value: Fields, name: str) -> bool:
     """True or false; false if absent."""
-    found = value.get(name)
-    if found is None:
-        return False
-    if not isinstance(found, bool):
-        raise nonsense(f"{name} is neither true nor false")
-    return found
+    return _Field(value, name).flag(name)
 
 
 def objects(value: object, what: str = "the reply") -> list[Fields]:
     """A list of objects; empty if absent."""
-    return [fields(entry, what) for entry in _listed(value, what)]
+    return [fields(entry, what) for entry in _Field({what: value}, what).items(what, [])]
 
 
 def texts(value: Fields, name: str) -> tuple[str, ...]:
     """A list of strings; empty if absent."""
-    found = _listed(value.get(name), name)
-    if not all(isinstance(entry, str) for entry in found):
-        raise nonsense(f"{name} is not a list of strings")
-    return tuple(str(entry) for entry in found)
+    return _Field(value, name).texts(name, [])
 
 
 def text_map(value: Fields, name: str) -> dict[str, str]:
     """An object of strings; empty if absent."""
     found = below(value, name)
     return {key: text(found, key) for key in found}
-
-
-def _listed(value: object, what: str) -> list[object]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise nonsense(f"{what} is not a list")
-    return value
 
 
 def visible(words: str) -> str:

@@ -7,15 +7,11 @@ time) does not fit. It makes no values and knows no JSON.
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields
 from functools import cache
-from typing import Any, Final, Literal, NewType, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, Union
 
-Annotation = object
-"""Whatever may stand after the colon of a field."""
+from podbot.runtime.hints import Hint, hints_of, opened
 
 
 class UnfitError(Exception):
@@ -33,55 +29,41 @@ def check_fields(cls: type, values: Mapping[str, object]) -> None:
 
 
 @cache
-def annotations_of(cls: type) -> Mapping[str, Annotation]:
+def annotations_of(cls: type) -> Mapping[str, Hint]:
     """What the constructor of a dataclass takes: the annotation of each field, resolved."""
-    try:
-        hints = typing.get_type_hints(cls)
-    except Exception as error:  # whatever evaluating an annotation raises
-        raise UnfitError(
-            f"the annotations of {cls.__qualname__} mean nothing at run time ({error})"
-        ) from error
-    return {field.name: hints[field.name] for field in fields(cls) if field.init}
+    why = f"the annotations of {cls.__qualname__} mean nothing at run time"
+    return hints_of(cls, lambda error: UnfitError(f"{why} ({error})"))
 
 
-def named_by(annotation: Annotation) -> Iterator[type]:
+def named_by(annotation: Hint) -> Iterator[type]:
     """Every class that an annotation names, at any depth."""
-    if isinstance(annotation, NewType):
-        yield from named_by(annotation.__supertype__)
-    origin = get_origin(annotation)
-    if origin is Literal:
-        yield from map(type, get_args(annotation))
+    what, inside = opened(annotation)
+    if what is Literal:
+        yield from map(type, inside or ())
         return
-    kind = annotation if origin is None else origin
-    if isinstance(kind, type):
-        yield kind
-    for argument in get_args(annotation):
-        yield from named_by(argument)
+    if isinstance(what, type):
+        yield what
+    for each in inside or ():
+        yield from named_by(each)
 
 
-def fits(value: object, annotation: Annotation) -> bool:
+def fits(value: object, annotation: Hint) -> bool:
     """Whether a value is what an annotation says."""
     if type(annotation) is type:  # most are
         return _is(value, annotation)
-    if annotation is Any:
+    what, inside = opened(annotation)
+    if what is Any:
         return True
-    if annotation is None:
-        return value is None
-    if isinstance(annotation, NewType):
-        return fits(value, annotation.__supertype__)
-    if isinstance(annotation, TypeVar):
-        allowed = annotation.__constraints__ or (annotation.__bound__ or object,)
+    if isinstance(what, TypeVar):
+        allowed = what.__constraints__ or (what.__bound__ or object,)
         return any(fits(value, each) for each in allowed)
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        return any(fits(value, each) for each in arguments)
-    if origin is Literal:
-        return any(type(value) is type(each) and value == each for each in arguments)
-    if origin is Final:
-        return fits(value, arguments[0])
-    if origin is None:
-        return isinstance(annotation, type) and _is(value, annotation)
-    return isinstance(origin, type) and _is(value, origin) and _items_fit(value, origin, arguments)
+    if what is Union or what is Final:
+        return any(fits(value, each) for each in inside or ())
+    if what is Literal:
+        return any(type(value) is type(each) and value == each for each in inside or ())
+    if not isinstance(what, type) or not _is(value, what):
+        return False
+    return inside is None or _items_fit(value, what, inside)
 
 
 def _is(value: object, kind: type) -> bool:
@@ -97,13 +79,13 @@ def _is(value: object, kind: type) -> bool:
         return False
 
 
-def _items_fit(value: object, kind: type, arguments: tuple[Annotation, ...]) -> bool:
+def _items_fit(value: object, kind: type, arguments: tuple[Hint, ...]) -> bool:
     if isinstance(value, tuple) and kind is tuple:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             return all(fits(item, arguments[0]) for item in value)
         return len(value) == len(arguments) and all(map(fits, value, arguments))
     if isinstance(value, Mapping):
-        pair: Iterable[Annotation] = arguments if len(arguments) == 2 else (*arguments, object)
+        pair: Iterable[Hint] = arguments if len(arguments) == 2 else (*arguments, object)
         return all(all(map(fits, item, pair)) for item in value.items())
     if isinstance(value, Collection):
         return all(fits(item, arguments[0]) for item in value)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NoReturn
 
 from podbot.errors import Kind, SnapshotRestoreError, SnapshotSerializationError
 from podbot.frozen import frozen_dict
+from podbot.json_fields import parsed
 from podbot.runtime.given import expect, expect_each
 from podbot.runtime.session.codec import CodecError, Json, Types, decode, encode, qualified_name
 from podbot.runtime.session.slices import Slice
@@ -56,8 +56,7 @@ def read(text: str | bytes, types: Iterable[type], max_bytes: int) -> Snapshot:
             remedy="pass a larger max_bytes if you trust where it came from",
         )
     try:
-        whole: Json = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
-        return _read(whole, Types(allowed))
+        return _read(parsed(text, unique=True), Types(allowed))
     except (CodecError, ValueError, RecursionError) as error:
         raise SnapshotRestoreError(
             f"this snapshot cannot be restored: {error}",
@@ -73,17 +72,6 @@ def _encode_slices(slices: State) -> list[Json]:
             raise CodecError(f"two types of slices are called {name}")
         encoded[name] = {"type": name, "values": [encode(value) for value in values]}
     return list(encoded.values())
-
-
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise CodecError("an object has a key twice")
-    return made
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise CodecError(f"{constant} is not JSON")
 
 
 def _read(whole: Json, types: Types) -> Snapshot:

@@ -10,17 +10,25 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar, Literal
 
     Check = Literal["none", "wide", "all"]
+    Translated = tuple[str, Check, bool]
+    """(pattern, what to check, whether rg may watch for binary files)"""
 
 
 # Characters whose case partners go beyond the two ASCII letters, as Python's re sees them.
 _FOLDS = {"i": "[iI\u0130\u0131]", "s": "[sS\u017f]", "k": "[kK\u212a]"}
 
 
-def rg_pattern(pattern: str, ignore_case: bool) -> tuple[str, Check] | None:
+# With less in each match, a long line could hold so many that counting them takes too much memory.
+_SHORTEST_COUNTED = 3
+
+
+def rg_pattern(pattern: str, ignore_case: bool) -> Translated | None:
     """The same pattern for ripgrep, or None where the two engines may read it differently.
 
-    Gives (text, check): with ``check`` "none" ripgrep's lines are the answer; with "wide" those
-    with a byte beyond ASCII, and with "all" every line, must be matched once more by Python.
+    Gives (text, check, watched): with ``check`` "none" ripgrep's lines are the answer; with "wide"
+    those with a byte beyond ASCII, and with "all" every line, must be matched once more by Python.
+    ``watched`` is whether rg may watch for binary files and count what it found: it takes a NUL
+    for the end of a line then, which loses matches of patterns that a NUL fits.
     """
     try:
         parser = getattr(re, "_parser", None) or __import__("sre_parse")
@@ -31,7 +39,8 @@ def rg_pattern(pattern: str, ignore_case: bool) -> tuple[str, Check] | None:
             return None
         translator = _Translator(ignore_case)
         text = translator.sequence(tree)
-        return f"(?i){text}" if ignore_case else text, translator.check
+        watched = not translator.nul and tree.getwidth()[0] >= _SHORTEST_COUNTED
+        return f"(?i){text}" if ignore_case else text, translator.check, watched
     except (_Different, RecursionError):
         return None
 
@@ -55,6 +64,7 @@ class _Translator:
     def __init__(self, ignore_case: bool) -> None:
         self._fold = ignore_case
         self.check: Check = "wide" if ignore_case else "none"
+        self.nul = False  # whether some part of it may fit a NUL
 
     def _wide(self) -> None:
         if self.check == "none":
@@ -68,9 +78,11 @@ class _Translator:
             return self._literal(value)
         if op == "ANY":
             self._wide()
+            self.nul = True
             return self.ANY
         if op == "NOT_LITERAL":
             self._wide()
+            self.nul = True
             if self._fold:
                 raise _Different
             return f"(?:[^{self._escape(value)}]|{self.WIDE})"
@@ -120,6 +132,7 @@ class _Translator:
         char = chr(value)
         if char.isalnum() and value < 128:
             return char
+        self.nul = self.nul or not value
         if value == 10 or 0xD800 <= value <= 0xDFFF:
             raise _Different
         return rf"\x{{{value:x}}}"
@@ -142,12 +155,14 @@ class _Translator:
                 singles += self._escape(low) + "-" + self._escape(high)
             elif name == "CATEGORY" and str(value) in self.CATEGORIES:
                 wide.append(self.CATEGORIES[str(value)])
+                self.nul = self.nul or "_NOT_" in str(value)
             else:
                 raise _Different
         if negated and wide:
             raise _Different
         if negated:
             self._wide()
+            self.nul = True
             return f"(?:[^{singles}]|{self.WIDE})"
         options = ([f"[{singles}]"] if singles else []) + wide
         if wide:

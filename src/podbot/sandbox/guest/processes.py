@@ -206,7 +206,7 @@ class Spawned:
                 else:
                     actions.append((os.POSIX_SPAWN_DUP2, self.guest.null, 0))
                 if target and name in near:
-                    _widen(near[name])
+                    widen(near[name])
             self.pid = spawn_program(argv, env, cwd, actions)
         except BaseException as error:
             for fd in near.values():
@@ -354,11 +354,12 @@ class Spawned:
         self.guest.jobs.pop(self.number, None)
 
 
-def _widen(fd: int) -> None:
-    """A wider pipe means fewer wake-ups for a process that writes much."""
+def widen(fd: int) -> bool:
+    """A wider pipe means fewer wake-ups for a process that writes much; tells whether it is one."""
     import fcntl
 
     try:
         fcntl.fcntl(fd, 1031, MAX_PAYLOAD)  # F_SETPIPE_SZ
     except OSError:
-        pass  # over the user's share of pipe memory: the usual size will do
+        return False  # over the user's share of pipe memory: the usual size will do
+    return True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 
 from podbot.sandbox.guest.families import exit_of
 from podbot.sandbox.guest.files import under
 from podbot.sandbox.guest.globs import Glob
-from podbot.sandbox.guest.processes import Exec
+from podbot.sandbox.guest.processes import Exec, widen
 from podbot.sandbox.guest.search import (
     BINARY_PROBE,
     SEARCH_FILE_LIMIT,
@@ -21,28 +22,46 @@ from podbot.sandbox.guest.search import (
     in_time,
     search_by_worker,
 )
+from podbot.sandbox.guest.wire import READ_SIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from podbot.sandbox.guest.patterns import Check
+    from podbot.sandbox.guest.patterns import Translated
     from podbot.sandbox.guest.requests import Guest
+    from podbot.sandbox.guest.search import Line
     from podbot.sandbox.guest.wire import Head
     from podbot.sandbox.guest.workers import Answer
 
-    Row = tuple[bytes, int, bytes]
+    Row = tuple[str, int | str, str]
+    """(path, number, line); the number may be in digits still"""
+    Kind = Literal["text", "binary", "large"]
+    """What a file is in which something was found."""
 
 
 SEARCH_LEASH = 0.5  # what rg may take when it looks at no file's size, which is quicker
 SEARCH_LEAST = 0.01  # what rg may take however little time is left
 SEARCH_AGAIN = 0.1  # with less time left than this, rg is not started once more
+SEARCH_NAP = 0.004  # between two looks at what rg has written; a wide pipe holds that much
 RG_FLAGS = (
-    "--no-config", "--no-messages", "--hidden", "--no-ignore", "--text", "--encoding=none",
+    "--no-config", "--no-messages", "--hidden", "--no-ignore", "--encoding=none",
     "--null", "--line-number", "--no-heading", "--with-filename", "--color=never",
 )  # fmt: skip
+TEXT_FLAGS = ("--text",)
+# rg names the files in which it met a NUL, and says in the end how much it read: only a few files
+# have to be opened once more. Not from maps: those are slower, and end rg when a file shrinks.
+WATCH_FLAGS = ("--binary", "--no-mmap", "--stats")
+ROW = re.compile(r"(\./[^\0\n]*)\0([0-9]+):([^\n]*)\n")
+NOTE = re.compile(
+    r'(\./[^\0\n]*)(: binary file matches \(found "\\0" byte around offset [0-9]+\))\n'
+)
+STATS = re.compile(
+    r"\n(?:[0-9]+ [a-z ]+\n){5}([0-9]+) bytes searched\n(?:[0-9.]+ seconds[a-z ]*\n)+"
+)
 # What rg says of a file that it leaves out for its size.
 RG_LEFT_OUT = re.compile(rb": [0-9]+ bytes$", re.MULTILINE)
+_UTF8 = sys.getfilesystemencoding() == "utf-8"
 PLAIN_GLOB = re.compile(r"[A-Za-z0-9_./*-]+\Z")
 
 
@@ -50,19 +69,19 @@ class Ripgrep:
     """One search by rg in a folder, its output turned into the answer."""
 
     def __init__(
-        self, guest: Guest, request: Head, folder_fd: int, rg: str, translated: tuple[str, Check]
+        self, guest: Guest, request: Head, folder_fd: int, rg: str, translated: Translated
     ) -> None:
         self._guest, self._request = guest, request
         self._rg = rg
         self._folder = folder_fd
-        self._pattern, self._check = translated
+        self._pattern, self._check, self._watched = translated
         self._sorted = self._bounded = False
         self._ends: float = time.monotonic() + request["timeout"]
         self._begin()
 
     def _begin(self) -> None:
         request = self._request
-        argv = [self._rg, *RG_FLAGS]
+        argv = [self._rg, *RG_FLAGS, *(WATCH_FLAGS if self._watched else TEXT_FLAGS)]
         glob = request["glob"]
         self._narrowed = bool(glob and PLAIN_GLOB.match(glob) and ".." not in glob)
         if self._narrowed:
@@ -87,17 +106,25 @@ class Ripgrep:
         late = job.timed_out
         if not (self._bounded or job.cancelled) and (late or number):
             self._bounded = True  # there may be a file without an end, or nearly so
-            if self._again():
+            if self._again(watched=False):
                 return
             late = True
-        rows = parse_rg(job.out.text(), complete=not (job.out.lost or late))
+        whole = not (job.out.lost or late)
+        if self._watched:
+            found = parse_watched(self._folder, job.out.text(), whole)
+            if found.doubtful and self._again(watched=False):
+                return
+            late = late or found.doubtful
+        else:
+            found = Rows(parse_rg(job.out.text(), complete=whole))
+        rows = found.rows
         if job.cancelled or (late and not rows):
             self._close()
             guest.refuse(request, "timeout", "the search took longer than its time limit")
             return
         if job.out.lost and not self._sorted and not late:
             self._sorted = True  # too much to sort here: let rg bring it in order, and cut
-            if self._again():
+            if self._again(self._watched):
                 return
             late = True
         if not late and (code not in (0, 1, 2) or (code == 2 and not job.out.size)):
@@ -106,7 +133,7 @@ class Ripgrep:
             search_by_worker(guest, self._folder, dict(request, timeout=rest))
             self._close()
             return
-        found = _Rows(rows, job.out.lost > 0, late)
+        found.cut, found.timed_out = job.out.lost > 0, late
         found.verify = self._check == "all" or (
             self._check == "wide" and any(not row[2].isascii() for row in rows)
         )
@@ -126,21 +153,22 @@ class Ripgrep:
     def _left(self) -> float:
         return self._ends - time.monotonic()
 
-    def _again(self) -> bool:
+    def _again(self, watched: bool) -> bool:
         """Start rg once more; False when there is no time for it."""
         if self._left() < SEARCH_AGAIN:
             return False
+        self._watched = watched
         self._begin()
         return True
 
-    def _ranked(self, folder: int, found: _Rows) -> Answer:
+    def _ranked(self, folder: int, found: Rows) -> Answer:
         rows = found.rows
         if found.verify:
             rows = []
             time_to_tell = max(self._left(), SEARCH_GRACE)
             if not in_time(time_to_tell, lambda: self._verify(found.rows, rows)):
                 found.timed_out = True
-        finds = rank(folder, rows, self._request)
+        finds = rank(folder, rows, self._request, found.kinds, found.looked)
         finds.cut = finds.cut or found.cut
         finds.timed_out = found.timed_out
         if found.count:  # no match is lost when there is no time for it
@@ -150,21 +178,22 @@ class Ripgrep:
     def _verify(self, rows: list[Row], verified: list[Row]) -> None:
         search = compile_search(self._request).search
         for row in rows:
-            if (self._check == "wide" and row[2].isascii()) or search(
-                row[2].decode("utf-8", "surrogateescape")
-            ):
+            if (self._check == "wide" and row[2].isascii()) or search(row[2]):
                 verified.append(row)
 
     def _close(self) -> None:
         os.close(self._folder)
 
 
-class _Rows:
+class Rows:
     """What rg found, and what is left to do with it."""
 
-    def __init__(self, rows: list[Row], cut: bool, timed_out: bool) -> None:
-        self.rows, self.cut, self.timed_out = rows, cut, timed_out
-        self.verify = self.count = False
+    def __init__(self, rows: list[Row], doubtful: bool = False) -> None:
+        self.rows = rows
+        self.doubtful = doubtful  # whether rg should search again, taking every file for text
+        self.kinds: dict[str, Kind] = {}  # of the files that were looked at already
+        self.looked = False  # whether the other files are known to be text
+        self.cut = self.timed_out = self.verify = self.count = False
 
 
 class Searching(Exec):
@@ -175,7 +204,17 @@ class Searching(Exec):
     ) -> None:
         self._search = search
         env = {"PATH": "/usr/bin:/bin"}
+        self._read, self._wide = 0, False
         super().__init__(guest, request, argv, env, folder_fd, b"")
+        self._wide = widen(self.out.fd)
+
+    def _changed(self) -> None:
+        # rg writes once for each file with a match. Reading as often takes a processor from it.
+        before, self._read = self._read, self.out.size + self.out.lost
+        if self._wide and self.status is None and self._read - before < READ_SIZE:
+            self.out.pause()
+            self.guest.loop.after(SEARCH_NAP, self.out.resume)
+        super()._changed()
 
     def finish(self) -> None:
         """Hand over instead of answering."""
@@ -191,47 +230,115 @@ class Searching(Exec):
 
 
 def parse_rg(data: bytes, complete: bool) -> list[Row]:
-    """[(path, number, line as bytes)] from rg's output (path NUL number : line)."""
+    """[(path, number, line)] from rg's output (path NUL number : line)."""
+    text = data.decode("utf-8", "surrogateescape")
     rows: list[Row] = []
     start = 0
-    end = len(data) if complete else data.rfind(b"\n") + 1
+    end = len(text) if complete else text.rfind("\n") + 1
     while start < end:
-        middle = data.find(b"\0", start, end)
-        colon = data.find(b":", middle, end)
-        stop = data.find(b"\n", colon, end)
+        middle = text.find("\0", start, end)
+        colon = text.find(":", middle, end)
+        stop = text.find("\n", colon, end)
         if middle < 0 or colon < 0:
             break
         if stop < 0:
             stop = end
-        rows.append((data[start:middle], int(data[middle + 1 : colon]), data[colon + 1 : stop]))
+        rows.append((text[start:middle], int(text[middle + 1 : colon]), text[colon + 1 : stop]))
         start = stop + 1
     return rows
 
 
-def rank(folder: int, rows: list[Row], request: Head) -> Finds:
-    """Sort what rg found, drop binary files and what the glob leaves out, cut."""
-    by_file: dict[str, list[tuple[int, bytes]]] = {}
+def parse_watched(folder: int, data: bytes, complete: bool) -> Rows:
+    """The same from what rg says with `WATCH_FLAGS`, with what it says of the files.
+
+    It gives no line of a file whose first 64 KiB hold a NUL, and none after a NUL further in, but a
+    note in the end that the file has matches.
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    if not complete:
+        text = text[: _end_of_entries(text)]
+    rows: list[tuple[str, str, str]] = ROW.findall(text)
+    found = Rows([*rows])
+    size = sum([len(path) + len(number) + len(line) + 3 for path, number, line in rows])
+    stats = STATS.fullmatch(text, size)  # if nothing is between the rows
+    if stats is None:
+        rest = ROW.sub("", text)
+        notes = NOTE.findall(rest)
+        rest = NOTE.sub("", rest)
+        stats = STATS.fullmatch(rest)
+        if stats is None and rest:  # a name with a newline, or words of another rg
+            return Rows(ROW.findall(text, 0, _end_of_entries(text)), doubtful=True)
+        for path, note in notes:
+            name = _name(path)
+            if _is_there(folder, _name(f"{path}{note}\n.")):  # a name that pretends to be a note
+                return Rows([], doubtful=True)
+            found.kinds[name] = kind = _looked(folder, name)
+            if kind == "text":  # its NUL is far in: all its lines are wanted
+                found.doubtful = True
+                return found
+    # What was read to its end is no larger than all that was read.
+    found.looked = stats is not None and int(stats.group(1)) <= SEARCH_FILE_LIMIT
+    return found
+
+
+def _end_of_entries(text: str) -> int:
+    """Where something else than rows and notes begins, such as a half row."""
+    end = 0
+    while True:
+        entry = ROW.match(text, end) or NOTE.match(text, end)
+        if entry is None:
+            return end
+        end = entry.end()
+
+
+def _is_there(folder: int, path: str) -> bool:
+    try:
+        os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _name(path: str) -> str:
+    """A path that rg gave, as Python names files."""
+    if not _UTF8:
+        path = os.fsdecode(path.encode("utf-8", "surrogateescape"))
+    return path[2:] if path.startswith("./") else path
+
+
+def rank(
+    folder: int, rows: list[Row], request: Head, kinds: dict[str, Kind], looked: bool
+) -> Finds:
+    """Sort what rg found, drop binary files and what the glob leaves out, cut.
+
+    ``kinds`` are those of files known already; with ``looked`` all others are text.
+    """
+    by_file: dict[str, list[Line]] = {}
+    last = None
     for path, number, line in rows:
-        name = os.fsdecode(path[2:] if path.startswith(b"./") else path)
-        by_file.setdefault(name, []).append((number, line))
+        if path != last:
+            last = path
+            lines = by_file.setdefault(_name(path), [])
+        lines.append((number, line))
+    for name in kinds:
+        by_file.setdefault(name, [])
     narrow = Glob(request["glob"]) if request["glob"] else None
     finds = Finds(request["max_matches"])
-    for name in sorted(by_file, key=lambda name: name.split("/")):
+    folder_shown = under(request["path"], "")
+    for name in sorted(by_file, key=lambda name: name.replace("/", "\0")):  # as a listing would
         if narrow is not None and not narrow.matches(name):
             continue
-        look = _looked(folder, name)
-        if look == "large":
+        kind = kinds.get(name) or ("text" if looked else _looked(folder, name))
+        if kind == "large":
             finds.skipped += 1
-        if look != "text":
+        if kind != "text":
             continue
-        shown = under(request["path"], name)
-        for number, line in by_file[name]:
-            if not finds.add(shown, number, line.decode("utf-8", "surrogateescape")):
-                return finds
+        if not finds.add(folder_shown + name, by_file[name]):
+            break
     return finds
 
 
-def _looked(folder: int, path: str) -> Literal["text", "binary", "large"]:
+def _looked(folder: int, path: str) -> Kind:
     """What kind of file it is that something was found in."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)

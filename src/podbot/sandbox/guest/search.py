@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Found = tuple[str, int, str]
     """(path, line number, line)"""
+    Line = tuple[int | str, str]
 
 
 SEARCH_OUTPUT_LIMIT = 8 * 1024 * 1024  # as JSON it may become six times that
@@ -47,7 +48,7 @@ def search_file(expression: re.Pattern[str], fd: int, path: str, finds: Finds) -
         lines.pop()
     for number, raw in enumerate(lines, 1):
         line = raw.decode("utf-8", "surrogateescape")
-        if expression.search(line) and not finds.add(path, number, line):
+        if expression.search(line) and not finds.add(path, [(number, line)]):
             return
 
 
@@ -60,13 +61,15 @@ class Finds:
         self.cut = self.timed_out = False
         self.skipped = 0
 
-    def add(self, path: str, number: int, line: str) -> bool:
-        """Take in a match; False when there is no room for it."""
-        self._room -= len(line)
-        if len(self._rows) == self._most or self._room < 0:
-            self.cut = True
-            return False
-        self._rows.append((path, number, line[:-1] if line.endswith("\r") else line))
+    def add(self, path: str, lines: list[Line]) -> bool:
+        """Take in matches of one file; False when there is no room for all of them."""
+        rows = self._rows
+        for number, line in lines:
+            self._room -= len(line)
+            if len(rows) == self._most or self._room < 0:
+                self.cut = True
+                return False
+            rows.append((path, int(number), line[:-1] if line[-1:] == "\r" else line))
         return True
 
     def answer(self) -> Answer:

@@ -82,6 +82,16 @@ class Output:
             if self.size + self.lost == before:
                 return
 
+    def pause(self) -> None:
+        """Leave what comes in the pipe, until `resume` or `drain`."""
+        if not self.ended:
+            self._guest.loop.unwatch(self.fd)
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self.ended:
+            self._guest.loop.watch(self.fd, self._ready)
+
     def take(self, size: int) -> Bytes:
         """Up to ``size`` bytes off the front."""
         taken: list[Bytes] = []

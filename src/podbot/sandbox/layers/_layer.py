@@ -15,6 +15,7 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass
+from podbot.json_fields import Fields, parsed
 from podbot.sandbox.layers import closed
 from podbot.sandbox.layers._files import DISCARDED, FILLING, HIDDEN, META, NAME, TRASH, locked
 from podbot.sandbox.layers._removing import remove, throw_away, unmake
@@ -74,6 +75,11 @@ class Layer:
     def baseline(self, index: int) -> Path:
         """Where the manifest of a target's copy is, in a layer that is one."""
         return self.path / f"{index}.base"
+
+    @property
+    def throw_away_home(self) -> Path:
+        """Where what is written to the home outside of the targets is, while a sandbox lives."""
+        return self.path / "home.upper"
 
     @property
     def live(self) -> bool:
@@ -346,7 +352,7 @@ def found() -> list[Layer]:
             continue  # thrown away, and about to be removed
         try:
             layers.append(_read(entry))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError):
             continue  # half-made, a template, or not ours: `sweep` looks at those
     return layers
 
@@ -357,33 +363,32 @@ def get(name: str) -> Layer | None:
         return None
     try:
         return _read(place() / name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError):
         return None
 
 
 def _read(path: Path) -> Layer:
-    meta = json.loads((path / META).read_bytes())
-    boot, since_boot = meta.get("clock", ("", 0))
-    hidden = meta.get("hidden", [])
+    meta = hiding = Fields(parsed((path / META).read_bytes()))
     with contextlib.suppress(FileNotFoundError):
-        hidden = json.loads((path / HIDDEN).read_bytes())
+        hiding = Fields({"hidden": parsed((path / HIDDEN).read_bytes())})
+    created, (boot, since_boot) = meta.seconds("created"), meta.items("clock", ["", 0])
     return Layer(
         path,
-        tuple(meta["targets"]),
-        float(meta["created"]),
-        int(meta["owner"]),
-        str(meta["method"]),
-        int(meta.get("since_ns", float(meta["created"]) * 1e9)),
-        (str(boot), int(since_boot)),
-        tuple(map(str, hidden)),
-        _traits(meta) if "marks" in meta else ORDINARY,
-        None if meta.get("title") is None else str(meta["title"]),
-        str(meta.get("program", "")),
+        meta.texts("targets"),
+        created,
+        meta.number("owner"),
+        meta.text("method"),
+        meta.number("since_ns") if meta.has("since_ns") else int(created * 1e9),
+        (str(boot), int(str(since_boot))),
+        hiding.texts("hidden", []),
+        _traits(meta),
+        meta.optional_text("title"),
+        meta.text("program", ""),
     )
 
 
-def _traits(meta: dict[str, object]) -> Traits:
-    marks, nobody = meta["marks"], meta.get("nobody")
-    if marks not in ("user", "trusted") or not (nobody is None or isinstance(nobody, int)):
+def _traits(meta: Fields) -> Traits:
+    marks = meta.text("marks", ORDINARY.marks)
+    if marks not in ("user", "trusted"):
         raise ValueError("not a layer of ours")
-    return Traits(str(marks), nobody)
+    return Traits(marks, meta.optional_number("nobody"))

@@ -16,6 +16,7 @@ import time
 from itertools import islice
 
 from podbot.frozen import dataclass
+from podbot.visible import visible
 
 # Together at most about 5 ms of a usual machine's time.
 MOST_FOLDERS = 150
@@ -27,6 +28,7 @@ MOST_IN_FOLDER = 150
 MOST_LOOKED_INTO = 50
 DEEPEST = 4
 FIRST_BYTES = 512
+MOST_NAMED = 3
 
 _NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|ovpn|jwk|gpg|age|pgp)"
@@ -68,9 +70,12 @@ def notes(found: Found, home: str | None) -> tuple[str, ...]:
     """What the person should know of it."""
     said = []
     if found.paths:
-        many = f"{len(found.paths)} files" if len(found.paths) > 1 else "1 file"
+        many = len(found.paths)
+        what = f"1 file below {home} looks like a key or token and is hidden"
+        if many > 1:
+            what = f"{many} files below {home} look like keys or tokens and are hidden"
         said.append(
-            f"{many} below {home} that look like keys or tokens are hidden: "
+            f"{what} ({_named(found.paths, home)}): "
             "Policy.readable shows one, hide_by_rule=False all"
         )
     if not found.whole:
@@ -79,6 +84,14 @@ def notes(found: Found, home: str | None) -> tuple[str, ...]:
             "was: hide what else is secret by its path (--hide PATH, Policy.hidden)"
         )
     return tuple(said)
+
+
+def _named(paths: tuple[str, ...], home: str | None) -> str:
+    """The first of them, each on one line whatever it is called."""
+    short = (f"~{path[len(home) :]}" if home else path for path in paths[:MOST_NAMED])
+    names = ", ".join(visible(path).replace("\n", "\\n") for path in short)
+    more = len(paths) - MOST_NAMED
+    return f"{names} and {more} more" if more > 0 else names
 
 
 _TICK = 20_000_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-KILLS = Path(__file__).with_name("kills.py")
+KILLS = Path(__file__).parents[1] / "kills.py"
 
 
 def kills(*options: str) -> None:

@@ -13,8 +13,8 @@ from suites import suite
 
 
 def the_conftest() -> ModuleType:
-    """The one beside this file, whatever else is called conftest."""
-    place = Path(__file__).with_name("conftest.py")
+    """The one of all tests, whatever else is called conftest."""
+    place = Path(__file__).parents[1] / "conftest.py"
     spec = importlib.util.spec_from_file_location("conftest_of_all", place)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

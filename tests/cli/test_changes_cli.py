@@ -94,6 +94,19 @@ def test_a_list_has_a_line_for_each_run_the_newest_first(project: Path, capsys: 
     assert older.endswith("sh -c 'echo 1 > one'")
 
 
+def test_the_list_names_the_command_that_made_the_changes_before_those_that_only_looked(
+    project: Path, capsys: Captured
+) -> None:
+    for words in (["run", "--keep", "--name", "a"], *[["run", "--keep", "--in", "a"]] * 3):
+        command = ["ls"] if "--in" in words else ["sh", "-c", "echo 1 > one"]
+        assert main([*words, "--", *command]) == 0
+        capsys.readouterr()
+    assert text(capsys, "list").endswith("  sh -c 'echo 1 > one', then ls\n")
+    assert main(["run", "--keep", "--in", "a", "--", "cat", "one"]) == 0
+    capsys.readouterr()
+    assert text(capsys, "list").endswith("  sh -c 'echo 1 > one', then 2 more\n")
+
+
 def test_the_list_as_data(project: Path, capsys: Captured) -> None:
     id = ran(project, "echo 1 > one", name="first")
 
@@ -671,6 +684,19 @@ def test_what_is_no_tarball_is_refused(project: Path, tmp_path: Path, capsys: Ca
     assert layers.found() == []
 
 
+def test_a_patch_is_not_loaded_and_the_remedy_says_what_it_is_for(
+    project: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    file = str(tmp_path / "w.patch")
+    text(capsys, "save", ran(project, EDITS), file)
+
+    assert failure(capsys, "load", file)[0] == "bad_archive"
+    assert main(["changes", "load", file]) == 2
+    told = capsys.readouterr().err
+    assert f"remedy: a patch is for git: git apply {file}\n" in told
+    assert "podbot changes save ID FILE.tar\n" in told
+
+
 def test_a_fifo_nobody_writes_into_is_refused_and_a_pipe_is_read(
     project: Path, tmp_path: Path, capsys: Captured
 ) -> None:
@@ -839,7 +865,7 @@ def test_applying_again_finds_nothing_left(project: Path, capsys: Captured) -> N
 def test_every_key_of_the_data_is_in_the_manual(
     project: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "changes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
     known = set(re.findall(r"`(\w+)`", page)) | {kind.value for kind in ChangeKind}
     id = ran(project, EDITS + HOOK + "; mv numbers src/n; ln -s a src/l")
     (project / "src" / "app.py").write_text("the host's own\n")

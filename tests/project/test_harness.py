@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from suites import suite
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 MOST = 0.9
 
 COUNT = """

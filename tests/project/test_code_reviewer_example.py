@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "code_reviewer_example.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "code_reviewer_example.py"
 FINDINGS = """\
 Findings
   high  ledger.py:10  runs text from outside as code

@@ -32,7 +32,7 @@ with PipedLauncher().sandbox() as sandbox:
     ending = attach(sandbox, ops.command(sys.argv[2:], None, None))
 sys.exit(ending.exit_status)
 """
-ATTACHED = (sys.executable, "-c", PROGRAM, str(Path(__file__).parent))
+ATTACHED = (sys.executable, "-c", PROGRAM, str(Path(__file__).parents[1]))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # `bench` is not installed with podbot
+sys.path.insert(0, str(Path(__file__).parents[2]))  # `bench` is not installed with podbot
 
 from bench import catalogue, plot, setting
 from bench.__main__ import main

@@ -19,7 +19,7 @@ from podbot.errors import Kind, PodbotError
 from podbot.runs import records
 from podbot.sandbox import layers
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 QUIET = Streams(stdin=os.open(os.devnull, os.O_RDONLY), stdout=os.open(os.devnull, os.O_WRONLY))
 
 

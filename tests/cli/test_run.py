@@ -243,6 +243,50 @@ def test_an_uneventful_run_says_nothing(target: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "out\n", "")
 
 
+def test_work_written_to_the_home_outside_of_the_target_is_named_at_the_end(target: Path) -> None:
+    home = folder("home")
+    (home / "there").mkdir()
+    env = {**os.environ, "HOME": str(home)}
+    script = "cd; echo x > lost; echo y > there/b; echo z > .zrc; ln -s / link; mkdir -p .cache/t"
+    script += "; echo > .cache/t/f; echo ls > .bash_history; mkdir empty"
+    result = podbot("run", "--", "sh", "-c", script, env=env)
+    [line] = result.stderr.splitlines()
+    assert result.returncode == 0 and result.stdout == ""
+    assert "not kept" in line and ": ~/link, ~/lost, ~/there/b and 1 more; " in line
+    assert line.endswith(f"podbot run --target {target} --target ~ -- …")
+    shell = podbot("shell", "--keep", env=env, stdin=None, input="echo x > ~/lost\necho > new\n")
+    assert shell.stderr.splitlines()[-1].endswith(f"podbot shell --target {target} --target ~")
+    asked_for = podbot("run", "--discard", "--", "sh", "-c", script, env=env)
+    assert asked_for.stderr == ""
+    kept = podbot("run", "--target", str(home), "--", "sh", "-c", "echo x > ~/lost", env=env)
+    assert "not kept" not in kept.stderr and "1 added" in kept.stderr
+    assert sorted(os.listdir(home)) == ["there"]
+    layers.remove(home)
+
+
+def test_a_name_in_the_home_says_nothing_in_the_place_of_podbot(target: Path) -> None:
+    home = folder("home")
+    env = {**os.environ, "HOME": str(home)}
+    script = "cd; echo x > \"$(printf 'a\\npodbot run: all is well')\""
+    script += "; echo y > \"$(printf '\\033[2J')\""
+    result = podbot("run", "--", "sh", "-c", script, env=env)
+    [line] = result.stderr.splitlines()
+    assert "\\n" in line and "\033" not in line
+    layers.remove(home)
+
+
+def test_what_is_not_kept_is_a_key_for_programs(target: Path) -> None:
+    home = folder("home")
+    env = {**os.environ, "HOME": str(home)}
+    words = ("run", "--json", "--", "sh", "-c")
+    assert json.loads(podbot(*words, "true", env=env).stderr)["not_kept"] == []
+    [line] = podbot(*words, "echo x > ~/lost; mkdir ~/.cache", env=env).stderr.splitlines()
+    assert json.loads(line)["not_kept"] == [f"{home}/lost"]
+    page = (Path(__file__).parent.parent / "docs" / "changes.md").read_text()
+    assert {key for key in json.loads(line) if f"`{key}`" not in page} == set()
+    layers.remove(home)
+
+
 def test_hidden_and_shown_paths(target: Path) -> None:
     home = folder("home")
     (home / ".netrc").write_text("login\n")
@@ -253,6 +297,49 @@ def test_hidden_and_shown_paths(target: Path) -> None:
     assert hidden.stdout == "" and hidden.stderr.count("No such file") == 2
     shown = podbot("run", "--show", f"{home}/.netrc", "--", "sh", "-c", script, env=env)
     assert shown.stdout == "key\nlogin\n"
+    layers.remove(home)
+
+
+def test_a_path_to_show_that_is_not_there_is_named(target: Path) -> None:
+    result = podbot("run", "--show", "nope/.netrc", "--show", "old", "--", "true")
+    [line] = result.stderr.splitlines()
+    assert line == "podbot run: note: --show nope/.netrc: there is nothing of that name here"
+    [only] = podbot("run", "--json", "--show", "nope", "--", "true").stderr.splitlines()
+    assert json.loads(only)["exit_status"] == 0
+
+
+def test_a_path_to_hide_that_comes_later_is_hidden_as_the_note_says(target: Path) -> None:
+    command = [*PODBOT, "run", "--hide", "later", "--hide", "old", "--hide", "/no/such", "--"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    script = "echo ready; read go; ls -A; cat later || echo unseen"
+    with subprocess.Popen([*command, "sh", "-c", script], text=True, **pipes) as running:  # type: ignore[call-overload]
+        assert running.stdout.readline() == "ready\n"
+        (target / "later").write_text("secret\n")
+        out, err = running.communicate("go\n", timeout=60)
+    assert out.split() == ["sub", "unseen"]
+    [line] = (line for line in err.splitlines() if "--hide" in line)
+    assert line.endswith(" --hide later: nothing is there yet; should it come, it is hidden")
+
+
+def test_files_hidden_by_rule_are_named_with_the_option_that_shows_one(target: Path) -> None:
+    home = folder("home")
+    env = {**os.environ, "HOME": str(home)}
+    names = ["a.pem", ".b/token", "c\n.key", "d.key"]
+    for count, name in enumerate(names, 1):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text("s3cret\n")
+        (home / name).chmod(0o600)
+        if count == 1:
+            [one] = podbot("run", "--", "true", env=env).stderr.splitlines()
+    start = f"podbot run: note: 1 file below {home} looks like a key or token and is hidden"
+    assert one == f"{start} (~/a.pem): --show PATH shows one"
+    result = podbot("run", "--keep", "--", "sh", "-c", "echo > new", env=env)
+    first = result.stderr.splitlines()[0]
+    named = "(~/.b/token, ~/a.pem, ~/c\\n.key and 1 more)"
+    assert first.endswith(f"are hidden {named}: --show PATH shows one")
+    assert "Policy" not in podbot("changes", "show", env=env).stdout
+    shown = podbot("run", "--show", f"{home}/a.pem", "--", "sh", "-c", "cat ~/a.pem", env=env)
+    assert shown.stdout == "s3cret\n"
     layers.remove(home)
 
 
@@ -318,6 +405,27 @@ def test_whatever_podbot_cannot_do_is_125_and_said_on_stderr(
     assert (code, out) == (125, "")
     assert "podbot run: " in err
     assert records.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "way"),
+    [
+        ("no-such", 127, "look at how it is spelled, install it, or name it by its path"),
+        ("./no-such", 127, "look at how it is spelled; of a script, at what its first line names"),
+        ("here", 127, "the one of this folder: podbot run -- ./here"),
+        ("ls | wc", 127, "what a shell is to read: podbot run -- sh -c 'ls | wc'"),
+        ("./old", 126, "make it executable (chmod +x ./old), or name what runs it: sh ./old"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_told_with_a_way_on(
+    command: str, code: int, way: str, target: Path
+) -> None:
+    (target / "here").write_text("#!/bin/sh\n")
+    result = podbot("run", "--", command)
+    said, remedy = result.stderr.splitlines()
+    assert result.returncode == code and said.startswith(f"podbot run: {command}: ")
+    assert remedy == f"  remedy: {way}"
+    assert podbot("run", "--", "sh", "-c", f"exit {code}").stderr == ""
 
 
 def test_the_commands_own_options_are_its_own(target: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+README = Path(__file__).parents[2] / "README.md"
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
 
 

@@ -92,7 +92,7 @@ def test_a_machine_without_a_file_of_certificates_sends_none(
 
 
 def test_the_page_about_images_names_the_versions_that_are_installed() -> None:
-    page = Path(__file__).parents[1] / "docs" / "images.md"
+    page = Path(__file__).parents[2] / "docs" / "images.md"
     rows = re.findall(r"^\| `(\w+)` \| `(\S+)` \| (\S+) \|$", page.read_text(), re.MULTILINE)
 
     assert rows == [(each.name, each.package, each.version) for each in AGENTS.values()]

@@ -23,6 +23,7 @@ LAYERS = (
     "errors",
     "nearest",
     "visible",
+    "json_fields",
     "tar_reading",
     "kernel",
     "system_calls",

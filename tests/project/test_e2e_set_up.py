@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parent / "e2e" / "set_up.py"
+SCRIPT = Path(__file__).parents[1] / "e2e" / "set_up.py"
 
 
 @pytest.fixture

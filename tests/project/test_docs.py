@@ -20,7 +20,7 @@ from podbot.errors import Kind
 from podbot.sandbox import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Limits
 from podbot.sandbox.guest.requests import Guest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
@@ -47,6 +47,30 @@ def run_code_of(page: Path) -> None:
         # A page is a program of its own: this module's `annotations` are not imported into it.
         code = compile(source, str(page), "exec", dont_inherit=True)
         exec(code, namespace)  # noqa: S102 - our own page
+
+
+def test_the_first_step_of_the_first_change_works_in_any_folder(workplace: Path) -> None:
+    step = (ROOT / "CONTRIBUTING.md").read_text().partition("\n1. ")[2].partition("\n2. ")[0]
+    _, *commands = re.findall(r"`((?:export|make|\.venv/|podbot )[^`]*)`", step)
+    checkout, elsewhere = workplace / "checkout", workplace / "elsewhere"
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    elsewhere.mkdir()
+    program = checkout / ".venv" / "bin" / "podbot"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m podbot "$@"\n')
+    program.chmod(0o755)
+    script = "\n".join(["set -e", commands[0], f"cd {elsewhere}", *commands[1:]])
+
+    done = subprocess.run(
+        ["sh", "-c", script],
+        cwd=checkout,
+        check=False,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "1 added" in done.stderr and done.stdout.startswith("discarded ")
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)

@@ -723,7 +723,7 @@ def test_a_file_that_does_not_fit_takes_everything_back(target: Path) -> None:
 
 def test_a_full_disk_takes_everything_back(tmp_path: Path) -> None:
     """In a mount namespace of its own, where the target is a file system of two megabytes."""
-    program = Path(__file__).with_name("full_disk.py")
+    program = Path(__file__).parents[1] / "full_disk.py"
     argv = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(program)]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
 

@@ -130,7 +130,7 @@ def test_a_folder_below_one_that_was_closed_gets_its_attributes_back(
 
 
 def test_a_mount_is_told_before_anything_is_touched(tmp_path: Path) -> None:
-    program = Path(__file__).with_name("undo_mounted.py")
+    program = Path(__file__).parents[1] / "undo_mounted.py"
     argv = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(program)]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
 
@@ -153,7 +153,7 @@ def test_a_mount_is_told_before_anything_is_touched(tmp_path: Path) -> None:
 def test_what_was_added_makes_room_for_what_comes_back_to_a_full_disk(
     tmp_path: Path, how: str, told: str
 ) -> None:
-    program = Path(__file__).with_name("undo_full.py")
+    program = Path(__file__).parents[1] / "undo_full.py"
     argv = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(program), how]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
 

@@ -32,7 +32,7 @@ def test_after_a_power_cut_all_is_as_before_or_as_after(
     found = subprocess.run(["losetup", "--find"], capture_output=True, text=True, check=False)
     if found.returncode:
         pytest.skip(f"this machine has no loop devices: {found.stderr.strip()}")
-    program = Path(__file__).with_name("power_cut.py")
+    program = Path(__file__).parents[1] / "power_cut.py"
 
     done = subprocess.run(
         ["unshare", "--mount", sys.executable, program, where, late],

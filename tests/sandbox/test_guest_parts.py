@@ -113,10 +113,10 @@ def test_ripgrep_finds_at_least_what_python_finds(
     translated = patterns.rg_pattern(pattern, ignore_case)
     if translated is None:
         return  # Python alone serves this one
-    text, check = translated
+    text, check, _ = translated
     (tmp_path / "file").write_bytes("\n".join(SAMPLES).encode() + b"\nbad \xff\xfe byte a\xe9b\n")
     done = subprocess.run(
-        [rg, *ripgrep.RG_FLAGS, f"--regexp={text}", "./"],
+        [rg, *ripgrep.RG_FLAGS, *ripgrep.TEXT_FLAGS, f"--regexp={text}", "./"],
         cwd=tmp_path,
         capture_output=True,
         check=False,
@@ -147,10 +147,25 @@ def test_odd_case_folding_goes_to_python(pattern: str) -> None:
     assert patterns.rg_pattern(pattern, True) is None
 
 
+@pytest.mark.parametrize(
+    ("pattern", "watched"),
+    [
+        ("needle", True), ("^needle$", True), (r"\w+foo\s*", True), ("foo|bar", True),
+        ("[a-z]{3}", True), (r"\w+\(", False), ("foo|b", False), ("ab", False),
+        ("needle.", False), ("[^a]needle", False), (r"needle\D", False), (r"needle\W*", False),
+        (r"needle\S", False), ("needle\0", False), ("needle[\0a]", False), ("needle[\0-\t]", False),
+    ],
+)  # fmt: skip
+def test_rg_watches_for_binary_files_where_no_nul_can_match(pattern: str, watched: bool) -> None:
+    translated = patterns.rg_pattern(pattern, False)
+    assert translated is not None
+    assert translated[2] is watched
+
+
 def test_output_that_was_cut_ends_at_its_last_whole_line() -> None:
     data = b"./a\x001:one\n./b\x0022:tw"
-    assert ripgrep.parse_rg(data, complete=False) == [(b"./a", 1, b"one")]
-    assert ripgrep.parse_rg(data, complete=True)[1] == (b"./b", 22, b"tw")
+    assert ripgrep.parse_rg(data, complete=False) == [("./a", 1, "one")]
+    assert ripgrep.parse_rg(data, complete=True)[1] == ("./b", 22, "tw")
 
 
 # Globs
