@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -96,6 +97,72 @@ def test_guests_are_forked_from_one_process_and_one_that_was_killed_is_replaced(
         with podbot.sandbox.open("local") as three:
             assert parent_of(guest_of(three)) != forker
         assert one.exec(["true"]).ok and two.exec(["true"]).ok  # they do not depend on it
+
+
+def test_ctrl_c_while_one_is_opened_mixes_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "END_SECONDS", 0.2)
+    podbot.sandbox.open("local").close()  # the forker runs
+    real = socket.send_fds
+
+    def send_and_interrupt(*given: object) -> None:
+        real(*given)  # type: ignore[arg-type]  # passed on
+        monkeypatch.setattr(socket, "send_fds", real)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket, "send_fds", send_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        podbot.sandbox.open("local")
+    with podbot.sandbox.open("local") as one:
+        two = podbot.sandbox.open("local")
+        stuck = guest_of(two)
+        os.kill(stuck, signal.SIGSTOP)
+        two.close()
+        assert not runs(stuck)
+        assert one.exec(["true"]).ok
+
+
+def test_ctrl_c_while_one_is_opened_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(_line: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_local_guests, "start", interrupt)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        podbot.sandbox.open("local")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forker_that_was_stopped_is_replaced_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    with podbot.sandbox.open("local") as one:
+        monkeypatch.setattr(_local_guests, "START_SECONDS", 3600.0)
+        forker = parent_of(guest_of(one))
+        os.kill(forker, signal.SIGSTOP)
+        with podbot.sandbox.open("local") as two, podbot.sandbox.open("local") as three:
+            assert parent_of(guest_of(three)) != forker
+            assert one.exec(["true"]).ok and two.exec(["true"]).ok
+        assert not runs(forker)
+
+
+def test_a_forker_that_may_not_be_killed_any_more_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not after setuid")
+
+    with podbot.sandbox.open("local") as one:
+        forker = parent_of(guest_of(one))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 10, hard))
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(signal, "pidfd_send_signal", refuse)
+                with podbot.sandbox.open("local") as two:
+                    assert parent_of(guest_of(two)) != forker
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        eventually(lambda: not runs(forker))  # by itself
 
 
 def test_a_guest_has_nothing_open_but_its_own(tmp_path: Path) -> None:
