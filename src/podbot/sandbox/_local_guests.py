@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from podbot.sandbox import interpreter
 from podbot.sandbox._guest_forker import CONTROL, ENDED_WELL
-from podbot.sandbox._inherited import inherited
+from podbot.sandbox._inherited import Inherited, reaches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class _Started:
 class _Forker:
     """A running forker, and the line to it."""
 
-    def __init__(self, origin: tuple[object, ...]) -> None:
+    def __init__(self, origin: Inherited) -> None:
         self.origin = origin
         self._answers = 0
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -212,6 +212,8 @@ class _Forker:
 
 _forker: _Forker | None = None
 _guard = threading.Lock()
+_here = threading.local()
+"""Its ``forker`` is the last that this thread started."""
 _ended: list[int] = []
 """The pidfds of forkers that were ended and perhaps not yet waited for."""
 
@@ -219,16 +221,24 @@ _ended: list[int] = []
 def _fitting() -> _Forker | None:
     """A forker whose forks are what children of this thread would be, if there can be one."""
     global _forker  # noqa: PLW0603 - one a process
-    origin = inherited()
+    try:
+        origin = Inherited()
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return None  # the kernel is old
+    if not origin.can_be_forked:
+        return None
     with _guard:
         if _forker is not None and _forker.origin != origin:
             _end()
         if _forker is None:
-            try:
-                os.close(os.pidfd_open(os.getpid()))
-            except OSError:
-                return None  # the kernel is old
             _forker = _Forker(origin)
+            _here.forker = _forker
+        # What a thread has of filters and rules only grows: with as many as when it started the
+        # forker they are the same. Another's may be others.
+        by_us = getattr(_here, "forker", None) is _forker
+        if not (by_us or origin.is_plain) or not reaches(_forker.pid):
+            return None
         return _forker
 
 
