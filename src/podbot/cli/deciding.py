@@ -28,7 +28,7 @@ from podbot.cli.showing import (
 )
 from podbot.cli.talk import talk_on, tell, warn
 from podbot.config import places
-from podbot.errors import ChangesError
+from podbot.errors import ChangesError, Kind
 from podbot.review import Consent, Picked, Review, data
 from podbot.review.reading import refuse_live
 
@@ -145,7 +145,10 @@ def load(arguments: argparse.Namespace) -> int:
     within = None if arguments.as_saved else os.curdir
     with typed("", Given.of(arguments)), Progress("loading"):
         command = ("podbot", "changes", "load", os.path.abspath(arguments.file))
-        found = review.load(arguments.file, arguments.target, within=within, command=command)
+        try:
+            found = review.load(arguments.file, arguments.target, within=within, command=command)
+        except ChangesError as error:
+            raise _of_a_patch(error, arguments.file) from error.__cause__
     entry = found.entry
     if arguments.json:
         as_data.show({**data.entry(entry), **data.totals(found.summary)})
@@ -156,6 +159,17 @@ def load(arguments: argparse.Namespace) -> int:
     print("\n".join(care.summary(found.summary, display, overview.MOST_LISTED)))
     tell(f"go on with: podbot changes show {wording.called(entry.called)}")
     return DONE
+
+
+def _of_a_patch(error: ChangesError, file: str) -> ChangesError:
+    """The same error; of a patch, which `save` writes too, with what to do with one."""
+    if error.kind is not Kind.BAD_ARCHIVE or not file.endswith((".patch", ".diff")):
+        return error
+    remedy = (
+        f"a patch is for git: {wording.words(['git', 'apply', file])}\n"
+        "          what can be loaded is a tarball: podbot changes save ID FILE.tar"
+    )
+    return ChangesError(error.message, kind=error.kind, remedy=remedy)
 
 
 @contextmanager

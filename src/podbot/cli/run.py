@@ -27,6 +27,7 @@ from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from podbot.api import LaunchRequest, RunOutcome
     from podbot.runs.records import Record
@@ -113,7 +114,9 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
 
         outcome = api.run(request, on_start=said.started)
     except PodbotError as error:
-        said.failed(error)
+        from podbot.cli.remedies import to_type
+
+        said.failed(to_type(error))
         return PODBOT_FAILED
     finally:
         gc.enable()
@@ -122,7 +125,10 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
     if outcome.problem is not None:
-        said.problem(outcome.problem)
+        from podbot.cli import notes
+
+        way = notes.not_started(program, options.words, outcome)
+        said.problem(outcome.problem if way is None else f"{outcome.problem}\n  remedy: {way}")
     elif outcome.timed_out:
         said.problem(f"ended after {options.timeout:g} s: it ran out of time")
     elif failed_offline:
@@ -171,15 +177,7 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
 
     if options.backend == LOCAL:
         _refuse_for_local(options)
-    values, names = dict(hints), []
-    for word in options.env:
-        name, equals, value = word.partition("=")
-        if equals:
-            values[name] = value
-        else:
-            names.append(name)
-            if name not in os.environ and not options.json:
-                say(program, f"note: --env {name}: there is no such variable here")
+    values, names = variables(options.env, None if options.json else program)
     hide, show = tuple(map(absolute, options.hide)), tuple(map(absolute, options.show))
     if (hide or show) and not options.json:
         from podbot.cli import notes
@@ -192,8 +190,8 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
         network=options.net,
         hide=hide,
         show=show,
-        environment=values,
-        pass_environment=tuple(names),
+        environment=hints | values,
+        pass_environment=names,
         name=options.name,
         timeout=options.timeout,
         continue_in=options.continue_in,
@@ -225,6 +223,23 @@ def _refuse_for_local(options: Options) -> None:
             )
 
 
+def variables(words: Iterable[str], program: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that are given a value, and those that keep the one they have here.
+
+    ``program`` says of which there is none; if it is None, nobody does.
+    """
+    values, names = {}, []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            names.append(name)
+            if name not in os.environ and program is not None:
+                say(program, f"note: --env {name}: there is no such variable here")
+    return values, tuple(names)
+
+
 class Saying:
     """What podbot says about a run besides its changes; nothing if it is to be ``quiet``."""
 
@@ -252,7 +267,9 @@ class Saying:
             say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
         for note in () if self._quiet else record.notes:
             if not note.startswith(HOME_NOTE):
-                say(self._program, f"note: {note}")
+                from podbot.cli.notes import typed
+
+                say(self._program, f"note: {typed(note)}")
         if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes import given
+from podbot.changes import given, next_steps
 from podbot.errors import ChangesError, Kind
 from podbot.review import reading
 from podbot.review.reading import heal, naming_errors, refuse_live
@@ -53,7 +53,7 @@ class Review:
     def __init__(self, entry: Entry, here: str | None = None, looking_at: Paths = ()):
         self.entry, self.here, self.healed = entry, here, tuple[str, ...]()
         self._looking_at = given.paths("looking_at", looking_at)
-        self._has_healed = False
+        self._has_healed = self._is_discarded = False
         self._changes: ChangeSet | None = None
         self._summary: Summary | None = None
 
@@ -63,6 +63,8 @@ class Review:
     def changes(self) -> ChangeSet:
         """What the run changed and the host does not have, with renames, and merged."""
         self._heal()
+        if self._is_discarded:
+            raise reading.discarded(self.entry)
         if self._changes is None:
             self._changes = reading.read(self.entry, self._looking_at)
         return self._changes
@@ -192,6 +194,10 @@ class Review:
                 allow_flagged={*allow.paths, *picked.consented},
                 on_conflict=on_conflict,
             )
+        except ChangesError as error:
+            if error.remedy == next_steps.ALLOW:
+                error.remedy = next_steps.ALLOW_IN_REVIEW
+            raise
         finally:
             self._look_again()
 
@@ -243,6 +249,7 @@ class Review:
         self._heal()
         refuse_live(self.entry, "discarded")
         discarding.discard(self.entry.id, self.entry.layer)
+        self._is_discarded = True
         self._look_again()
 
     def _heal(self) -> None:
