@@ -314,7 +314,8 @@ class ChangeSet:
         self, is_chosen: Callable[[Change], bool], folder_times: dict[str, int]
     ) -> ChangeSet:
         """Only the chosen ones, with these times of folders; the others are known as left out."""
-        chosen, others = [], [*self.left_out]
+        chosen: list[Change] = []
+        others = [*self.left_out]
         for change in self.changes:
             (chosen if is_chosen(change) else others).append(change)
         return replace(
