@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from podbot.cli import wording
 from podbot.cli.run_options import absolute
 from podbot.errors import Kind, PodbotError
-from podbot.launch.attach import NOT_EXECUTABLE, NOT_FOUND
 from podbot.sandbox.backends import LOCAL, OVERLAY
 from podbot.sandbox.layers import mounts
 
@@ -39,6 +38,8 @@ def not_started(program: str, command: Sequence[str], outcome: RunOutcome) -> st
     name = command[0]
     if outcome.problem is None or not outcome.problem.startswith(f"{name}: "):
         return None
+    from podbot.launch.attach import NOT_EXECUTABLE, NOT_FOUND  # there since the run
+
     if outcome.exit_status == NOT_EXECUTABLE:
         file = shlex.quote(name)
         return f"make it executable (chmod +x {file}), or name what runs it: sh {file}"
