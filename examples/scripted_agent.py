@@ -67,6 +67,9 @@ def try_to_connect(what: str, address: tuple[str, int]) -> str:
 
 
 def main() -> None:
+    if len(sys.argv) != 5:
+        print("usage: scripted_agent.py NOTES KEY PORT REPORT", file=sys.stderr)
+        sys.exit(2)
     notes, key, port, report = sys.argv[1:]
     found = {
         **work(),

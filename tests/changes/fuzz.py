@@ -45,6 +45,8 @@ FAR = "PODBOT_FUZZ_FAR"
 """Names the folder of the other file system, once it is mounted."""
 OPEN = "PODBOT_FUZZ_OPEN"
 """Set where nothing is to be closed to its owner."""
+CLOSED = "PODBOT_FUZZ_CLOSED"
+"""Set where much is to be closed to its owner."""
 WITHOUT_PATCH = "PODBOT_FUZZ_WITHOUT_PATCH"
 """Set where `git apply` is not to be tried."""
 
@@ -178,10 +180,16 @@ class Case:
         self.modes = [mode for mode in FOLDER_MODES if not _only_open() or mode & 0o500 == 0o500]
         self.any_mode = [mode for mode in MODES if mode & 0o500 == 0o500 or not _only_open()]
         self.file_modes = [mode for mode in MODES if mode & 0o400 or not _only_open()]
+        self.often = 0.5 if CLOSED in os.environ else 0.15
+        if CLOSED in os.environ:
+            self.modes = [mode for mode in self.modes if mode & 0o500 != 0o500] + [0o755]
         self.folders = [""]
         self.entries: list[tuple[str, str, Any]] = []  # what, path, more
         self._plan()
         self.steps: Steps = [self._step() for _ in range(self.random.randint(1, 25))]
+        if CLOSED in os.environ:  # whoever works inside lets himself in, here and there
+            opened = [folder for folder in self.folders if self.random.random() < 0.7]
+            self.steps[:0] = [["mode", folder or ".", 0o755] for folder in opened]
 
     def _name(self) -> str:
         draw = self.random
@@ -223,7 +231,7 @@ class Case:
         for what, path, _ in list(self.entries):
             if what == "link":
                 continue
-            if draw.random() < 0.15:
+            if draw.random() < self.often:
                 modes = self.modes if what == "folder" else self.file_modes
                 self.entries.append(("mode", path, draw.choice(modes)))
             if draw.random() < 0.05 and what in ("file", "folder"):
@@ -424,14 +432,17 @@ def one_case(case: Case, steps: Steps, place: Path) -> str:
 def check_whole_truth(changes: ChangeSet, made: set[str], inside: dict[str, Any]) -> None:
     """All that came and went is told, even of what the host does not let us see.
 
-    Of what was in a folder that nobody can list, and that went, the folder stands for all.
+    Of what was in a folder that nobody can list, or even see, the folder stands for all.
     """
     seen = inside["found"]
     shut = {name for name, row in seen.items() if row[-1] == "closed"}
     come = {change.path for change in changes if change.new is not None}
     gone = {change.path for change in changes if change.new is None}
     gone |= {change.source for change in changes if change.kind is ChangeKind.RENAMED}
+    # What comes where the host does not let us see may have taken the place of something.
+    come_unseen = {each.path for each in changes if each.new is not None and each.old is None}
     folders = gone | {each.path for each in changes if each.kind is ChangeKind.REPLACED}
+    folders |= come_unseen
     for name in made - seen.keys():
         above = folders_above(name)
         if name in gone or not shut.isdisjoint(above):
@@ -575,6 +586,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--seed", default=f"{time.time_ns():x}")
     parser.add_argument("--far", action="store_true", help="on two file systems")
     parser.add_argument("--open", action="store_true", help="nothing is closed to its owner")
+    parser.add_argument("--closed", action="store_true", help="much is closed to its owner")
     parser.add_argument("--no-patch", action="store_true", help="leave `git apply` out")
     parser.add_argument("--only", type=int, help="this case alone, and keep its folders")
     parser.add_argument("--most", type=int, default=10, help="stop after so many failures")
@@ -583,6 +595,8 @@ def main(words: Sequence[str]) -> int:
         os.environ[WITHOUT_PATCH] = "1"
     if options.open:
         os.environ[OPEN] = "1"
+    if options.closed:
+        os.environ[CLOSED] = "1"
     if options.far and FAR not in os.environ:
         return with_another_file_system([*words, "--seed", options.seed])
     print(f"fuzz: seed {options.seed}, {'far' if options.far else 'near'}, uid {os.geteuid()}")

@@ -199,6 +199,18 @@ def test_a_file_closed_to_us_and_its_new_name_are_one_file_the_second_time_too(
         undo(id)
 
 
+def test_another_name_of_what_cannot_be_seen_is_applied_as_a_file(target: Path) -> None:
+    shut(target, 0o000, "one")
+    id = worked_on(target, "chmod 755 shut; ln shut/one other")
+
+    apply(changes_of(id), allow_flagged=True, on_conflict="skip")
+
+    assert (target / "other").read_text() == "one\n"
+    assert (target / "shut/one").read_text() == "one\n"
+    undo(id)
+    assert os.listdir(target) == ["shut"]
+
+
 def test_a_patch_says_that_it_leaves_out_what_cannot_be_seen_and_an_archive_keeps_it(
     target: Path,
 ) -> None:

@@ -684,6 +684,19 @@ def test_what_is_no_tarball_is_refused(project: Path, tmp_path: Path, capsys: Ca
     assert layers.found() == []
 
 
+def test_a_patch_is_not_loaded_and_the_remedy_says_what_it_is_for(
+    project: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    file = str(tmp_path / "w.patch")
+    text(capsys, "save", ran(project, EDITS), file)
+
+    assert failure(capsys, "load", file)[0] == "bad_archive"
+    assert main(["changes", "load", file]) == 2
+    told = capsys.readouterr().err
+    assert f"remedy: a patch is for git: git apply {file}\n" in told
+    assert "podbot changes save ID FILE.tar\n" in told
+
+
 def test_a_fifo_nobody_writes_into_is_refused_and_a_pipe_is_read(
     project: Path, tmp_path: Path, capsys: Captured
 ) -> None:

@@ -103,6 +103,22 @@ def test_a_hang_up_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
         (["changes", "show", "a", "b"], "usage: podbot changes show ", "no further word: b\n"),
         (["changes", "load", "--taget", "x"], "usage: podbot changes load ", "mean --target?\n"),
         (["changes", "load"], "usage: podbot changes load ", "are required: FILE.tar\n"),
+        (
+            ["run", "--title", "x", "--", "true"],
+            "usage: podbot run ",
+            "--title; did you mean --name?\n",
+        ),
+        (["shell", "--title=x"], "usage: podbot shell ", "--title=x; did you mean --name?\n"),
+        (
+            ["doctor", "--bad"],
+            "usage: podbot doctor ",
+            "--bad\n  remedy: podbot doctor --help says what",
+        ),
+        (
+            ["run", "--yes", "--keep", "--", "true"],
+            "usage: podbot run ",
+            "podbot run: --yes and --keep exclude each other\n  remedy: give one of them\n",
+        ),
         (["gc", "--dryrun"], "usage: podbot gc ", "did you mean --dry-run?\n"),
         (["--vrsion"], "usage: podbot ", "podbot: there is no option --vrsion; did you mean"),
         (["shell", "ls"], "usage: podbot shell ", "it takes no further word: ls\n"),

@@ -282,7 +282,7 @@ def test_what_is_not_kept_is_a_key_for_programs(target: Path) -> None:
     assert json.loads(podbot(*words, "true", env=env).stderr)["not_kept"] == []
     [line] = podbot(*words, "echo x > ~/lost; mkdir ~/.cache", env=env).stderr.splitlines()
     assert json.loads(line)["not_kept"] == [f"{home}/lost"]
-    page = (Path(__file__).parent.parent / "docs" / "changes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
     assert {key for key in json.loads(line) if f"`{key}`" not in page} == set()
     layers.remove(home)
 
@@ -319,6 +319,28 @@ def test_a_path_to_hide_that_comes_later_is_hidden_as_the_note_says(target: Path
     assert out.split() == ["sub", "unseen"]
     [line] = (line for line in err.splitlines() if "--hide" in line)
     assert line.endswith(" --hide later: nothing is there yet; should it come, it is hidden")
+
+
+def test_files_hidden_by_rule_are_named_with_the_option_that_shows_one(target: Path) -> None:
+    home = folder("home")
+    env = {**os.environ, "HOME": str(home)}
+    names = ["a.pem", ".b/token", "c\n.key", "d.key"]
+    for count, name in enumerate(names, 1):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text("s3cret\n")
+        (home / name).chmod(0o600)
+        if count == 1:
+            [one] = podbot("run", "--", "true", env=env).stderr.splitlines()
+    start = f"podbot run: note: 1 file below {home} looks like a key or token and is hidden"
+    assert one == f"{start} (~/a.pem): --show PATH shows one"
+    result = podbot("run", "--keep", "--", "sh", "-c", "echo > new", env=env)
+    first = result.stderr.splitlines()[0]
+    named = "(~/.b/token, ~/a.pem, ~/c\\n.key and 1 more)"
+    assert first.endswith(f"are hidden {named}: --show PATH shows one")
+    assert "Policy" not in podbot("changes", "show", env=env).stdout
+    shown = podbot("run", "--show", f"{home}/a.pem", "--", "sh", "-c", "cat ~/a.pem", env=env)
+    assert shown.stdout == "s3cret\n"
+    layers.remove(home)
 
 
 def test_the_environment_is_what_was_asked_for(target: Path) -> None:
@@ -385,6 +407,27 @@ def test_whatever_podbot_cannot_do_is_125_and_said_on_stderr(
     assert records.entries() == []
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "way"),
+    [
+        ("no-such", 127, "look at how it is spelled, install it, or name it by its path"),
+        ("./no-such", 127, "look at how it is spelled; of a script, at what its first line names"),
+        ("here", 127, "the one of this folder: podbot run -- ./here"),
+        ("ls | wc", 127, "what a shell is to read: podbot run -- sh -c 'ls | wc'"),
+        ("./old", 126, "make it executable (chmod +x ./old), or name what runs it: sh ./old"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_told_with_a_way_on(
+    command: str, code: int, way: str, target: Path
+) -> None:
+    (target / "here").write_text("#!/bin/sh\n")
+    result = podbot("run", "--", command)
+    said, remedy = result.stderr.splitlines()
+    assert result.returncode == code and said.startswith(f"podbot run: {command}: ")
+    assert remedy == f"  remedy: {way}"
+    assert podbot("run", "--", "sh", "-c", f"exit {code}").stderr == ""
+
+
 def test_the_commands_own_options_are_its_own(target: Path) -> None:
     for words in (["--", "echo", "--", "-n", "--json"], ["echo", "--", "-n", "--json"]):
         assert podbot("run", *words).stdout == "-- -n --json\n"
@@ -415,7 +458,9 @@ def test_yes_applies(target: Path) -> None:
 def test_yes_stops_where_something_would_run_by_itself(target: Path) -> None:
     result = podbot("run", "--yes", "--", "sh", "-c", "echo 'rm -rf ~' > .envrc; echo > plain")
     assert result.returncode == 125
-    assert ".envrc" in result.stderr
+    assert result.stderr.count(".envrc") == 1 and "podbot: " not in result.stderr
+    assert "podbot run: nothing was applied, as some of it runs by itself" in result.stderr
+    assert "\n  remedy: decide on each: podbot changes pick " in result.stderr
     assert sorted(os.listdir(target)) == ["old", "sub"]
     assert records.find("last").layer is not None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,11 +43,10 @@ def plant(home: Path, name: str, text: str = SECRET, mode: int = 0o600) -> str:
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home of the test's own, and as much time as it takes to look at it."""
+    """A home of the test's own."""
     path = new_folder()
     monkeypatch.setenv("HOME", str(path))
-    monkeypatch.setattr(_key_files, "MOST_SECONDS", 60.0)
-    monkeypatch.setattr(_key_files, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(_key_files, "_known", {})
     yield path
     layers.remove(path)
 
@@ -88,15 +89,70 @@ def test_reaching_a_bound_is_said(
 ) -> None:
     for number in range(6):
         plant(home, f".tool{number}/token")
-    for bound in ("MOST_FOLDERS", "MOST_ENTRIES"):
+    for number in range(4):
+        plant(home, f".tool0/note{number}")
+    for bound in (
+        "MOST_FOLDERS", "MOST_NAMES", "MOST_FILES", "MOST_IN_FOLDER", "MOST_LOOKED_INTO"
+    ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(_key_files, bound, 3)
+            patch.setattr(_key_files, "_known", {})
             with OverlaySandbox(target, discard=True) as sandbox:
-                assert any("more than could be looked at" in note for note in sandbox.notes)
-        with OverlaySandbox(target, discard=True) as sandbox:
-            assert not any("more than could be looked at" in note for note in sandbox.notes)
-        layers.remove(home / ".tool5")
-        plant(home, ".tool5/token")
+                (said,) = (note for note in sandbox.notes if "holds more than" in note)
+                assert "--hide PATH, Policy.hidden" in said, bound
+        with monkeypatch.context() as patch:
+            patch.setattr(_key_files, "_known", {})
+            with OverlaySandbox(target, discard=True) as sandbox:
+                assert not any("holds more than" in note for note in sandbox.notes)
+
+
+def test_however_long_it_takes_the_same_home_gives_the_same_answer(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = sorted(plant(home, name) for name in BY_NAME)
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr("time.monotonic", lambda: next(hours))
+
+    found = _key_files.search(str(home), ())
+
+    assert (list(found.paths), found.whole) == (planted, True)
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "names"),
+    [
+        ("MOST_FOLDERS", 3, [".a/token", ".b/token", ".token"]),
+        ("MOST_FILES", 4, [".a/token", ".b/token", ".token"]),
+        ("MOST_NAMES", 8, [".a/token", ".b/token", ".token"]),
+        ("MOST_LOOKED_INTO", 0, [".a/sub/token", ".a/token", ".b/token", ".c/token", ".token"]),
+    ],
+)
+def test_within_a_bound_the_nearest_come_first_in_the_order_of_names(
+    home: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, names: list[str]
+) -> None:
+    monkeypatch.setattr(_key_files, bound, most)
+    every = [".token", ".a/sub/token", ".c/token", ".b/token", ".a/token", ".b/note"]
+    for order in (every, every[::-1]):
+        for name in order:
+            plant(home, name)
+
+        found = _key_files.search(str(home), ())
+
+        assert [os.path.relpath(path, home) for path in found.paths] == names
+        assert not found.whole
+        shutil.rmtree(home)
+        home.mkdir()
+
+
+def test_a_full_folder_does_not_hide_those_after_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_key_files, "MOST_IN_FOLDER", 3)
+    for number in range(6):
+        plant(home, f".a/note{number}")
+    secret = plant(home, ".b/token")
+
+    assert _key_files.search(str(home), ()).paths == (secret,)
 
 
 def test_a_link_a_fifo_and_what_is_closed_do_no_harm(home: Path, target: Path) -> None:
@@ -115,9 +171,7 @@ def test_a_link_a_fifo_and_what_is_closed_do_no_harm(home: Path, target: Path) -
     (home / ".d").rmdir()
 
 
-def test_what_was_found_is_looked_for_again_when_a_folder_changed(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_is_looked_for_again_when_a_folder_changed(home: Path) -> None:
     first = plant(home, ".a/token")
     assert _key_files.search(str(home), ()).paths == (first,)
     again = _key_files.search(str(home), ())
@@ -125,6 +179,5 @@ def test_what_was_found_is_looked_for_again_when_a_folder_changed(
 
     assert again.paths == (first,)
     assert _key_files.search(str(home), ()).paths == (second, first)
-    monkeypatch.setattr(_key_files, "FRESH_SECONDS", 1000.0)
-    plant(home, ".b/token")
-    assert _key_files.search(str(home), ()).paths == (second, first)
+    third = plant(home, ".b/token")
+    assert _key_files.search(str(home), ()).paths == (second, first, third)

@@ -102,3 +102,11 @@ def test_a_review_in_python_takes_a_part_and_gives_it_back(home: Path) -> None:
     assert "notes  : begins with 'Celsius', ends with 'the end'\n" in out
     assert "left   : .envrc notes\n" in out
     assert "undone : 3 paths as before" in out
+
+
+def test_the_scripted_agent_by_itself_says_what_it_takes() -> None:
+    agent = [sys.executable, str(EXAMPLES / "scripted_agent.py")]
+    done = subprocess.run(agent, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "usage: scripted_agent.py NOTES KEY PORT REPORT\n"

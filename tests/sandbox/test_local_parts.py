@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,72 @@ def test_guests_are_forked_from_one_process_and_one_that_was_killed_is_replaced(
         assert one.exec(["true"]).ok and two.exec(["true"]).ok  # they do not depend on it
 
 
+def test_ctrl_c_while_one_is_opened_mixes_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "END_SECONDS", 0.2)
+    podbot.sandbox.open("local").close()  # the forker runs
+    real = socket.send_fds
+
+    def send_and_interrupt(*given: object) -> None:
+        real(*given)  # type: ignore[arg-type]  # passed on
+        monkeypatch.setattr(socket, "send_fds", real)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket, "send_fds", send_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        podbot.sandbox.open("local")
+    with podbot.sandbox.open("local") as one:
+        two = podbot.sandbox.open("local")
+        stuck = guest_of(two)
+        os.kill(stuck, signal.SIGSTOP)
+        two.close()
+        assert not runs(stuck)
+        assert one.exec(["true"]).ok
+
+
+def test_ctrl_c_while_one_is_opened_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(_line: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_local_guests, "start", interrupt)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        podbot.sandbox.open("local")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forker_that_was_stopped_is_replaced_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    with podbot.sandbox.open("local") as one:
+        monkeypatch.setattr(_local_guests, "START_SECONDS", 3600.0)
+        forker = parent_of(guest_of(one))
+        os.kill(forker, signal.SIGSTOP)
+        with podbot.sandbox.open("local") as two, podbot.sandbox.open("local") as three:
+            assert parent_of(guest_of(three)) != forker
+            assert one.exec(["true"]).ok and two.exec(["true"]).ok
+        assert not runs(forker)
+
+
+def test_a_forker_that_may_not_be_killed_any_more_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "not after setuid")
+
+    with podbot.sandbox.open("local") as one:
+        forker = parent_of(guest_of(one))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 10, hard))
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(signal, "pidfd_send_signal", refuse)
+                with podbot.sandbox.open("local") as two:
+                    assert parent_of(guest_of(two)) != forker
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        eventually(lambda: not runs(forker))  # by itself
+
+
 def test_a_guest_has_nothing_open_but_its_own(tmp_path: Path) -> None:
     with (
         open(tmp_path / "before", "w") as file,
@@ -128,6 +195,87 @@ def test_a_guest_has_the_limits_of_its_host_now() -> None:
             assert files(sandbox) == str(soft - 10)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+THREADS = """
+import ctypes, os, threading
+import podbot.sandbox
+def seen():
+    with podbot.sandbox.open("local") as sandbox:
+        command = "cat /proc/$PPID/status /proc/$PPID/oom_score_adj"
+        lines = sandbox.exec(["sh", "-c", command]).stdout.splitlines()
+        forker = int(next(line for line in lines if line.startswith("PPid"))[5:])
+        guest = int(next(line for line in lines if line.startswith("Pid"))[4:])
+        no_new = int(next(line for line in lines if line.startswith("NoNewPrivs"))[11:])
+        return guest, forker, no_new, os.sched_getscheduler(guest), lines
+def in_a_thread(change):
+    found = []
+    def run():
+        change()
+        found.extend([seen(), seen()])
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found
+def bound():
+    assert ctypes.CDLL(None).prctl(38, 1, 0, 0, 0) == 0
+def batch():
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+def spawned_by_us(each):
+    return each[1] == os.getpid()
+plain = seen()
+assert not spawned_by_us(plain)
+was_bound = plain[2]
+# A thread that may do less than the others: neither a fork of theirs, nor they of one of its.
+found = in_a_thread(bound)
+assert [each[2] for each in found] == [1, 1], found
+assert seen()[2] == was_bound
+found = in_a_thread(lambda: None)
+assert [each[2] for each in found] == [was_bound] * 2, found
+found = in_a_thread(batch)
+assert [each[3] for each in found] == [os.SCHED_BATCH] * 2, found
+assert seen()[3] == os.sched_getscheduler(0)
+with open("/proc/self/oom_score_adj", "r+") as file:
+    more = str(min(1000, int(file.read()) + 7))
+    file.seek(0)
+    file.write(more)
+assert more in seen()[4]
+print("done")
+"""
+
+
+def test_a_guest_is_as_a_child_of_the_thread_that_opens_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def test_where_what_children_inherit_is_in_doubt_an_interpreter_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_local_guests, "reaches", lambda _pid: False)
+    monkeypatch.setattr(local, "END_SECONDS", 0.2)
+    with podbot.sandbox.open("local") as one:
+        assert parent_of(guest_of(one)) == os.getpid()
+        two = podbot.sandbox.open("local")
+        guest = guest_of(two)
+        os.kill(guest, signal.SIGSTOP)
+        two.close()
+        assert not runs(guest)
+        assert one.exec(["true"]).ok
+
+
+def test_without_process_descriptors_an_interpreter_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(_pid: int) -> int:
+        raise OSError(errno.ENOSYS, "an old kernel")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    with podbot.sandbox.open("local") as sandbox:
+        assert parent_of(guest_of(sandbox)) == os.getpid()
 
 
 HOST = """

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from io import FileIO
 from typing import BinaryIO
 
-from podbot.changes import _git_index
+from podbot.changes import _git_index, next_steps
 from podbot.changes.model import State
 from podbot.changes.tree import Place, Tree
 from podbot.errors import ChangesError, Kind
@@ -36,7 +36,7 @@ class LayerAndHost:
             raise ChangesError(
                 f"layer {layer.id} cannot be read: {error.strerror}",
                 kind=Kind.UNKNOWN_ID,
-                remedy="`podbot changes list` says which are there",
+                remedy=next_steps.RUNS,
             ) from None
         self.lower: Tree | None = None
         try:

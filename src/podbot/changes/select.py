@@ -12,6 +12,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Sequence
 
+from podbot.changes import next_steps
 from podbot.changes.given import Paths, paths
 from podbot.changes.model import Change, ChangeSet, FileType
 from podbot.errors import ChangesError, Kind
@@ -47,8 +48,7 @@ def select(changes: ChangeSet, patterns: Paths) -> ChangeSet:
             + ", ".join(f"{text!r}" for text in missed)
             + _near(missed, _names(changes)),
             kind=Kind.NOTHING_SELECTED,
-            remedy="name a path relative to the target, an absolute path, or a glob such as"
-            " 'src/**/*.py' (quoted, so that the shell leaves it alone)",
+            remedy=next_steps.PATHS,
         )
     _add_new_folders(changes, chosen)
     return changes.narrowed(
@@ -88,7 +88,7 @@ def places_named(
             + ", ".join(f"{text!r}" for text in missed)
             + _near(missed, names),
             kind=Kind.NOTHING_SELECTED,
-            remedy="name a path relative to the target, an absolute path, or a glob",
+            remedy=next_steps.PATHS,
         )
     return set[tuple[str, str]]().union(*chosen.values())
 

@@ -13,7 +13,6 @@ import io
 import os
 import stat
 from collections import OrderedDict
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from podbot import kernel
@@ -73,12 +72,7 @@ class Tree:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -246,14 +246,15 @@ def _dispatch(words: list[str]) -> int:
         assert command is not None  # noqa: S101 - argparse has refused any other word
         return command.run(arguments)
     except Misread as wrong:
-        remedy = f"{wrong.prog} --help says what there is"
-        if not _tell_programs(words, ConfigError(wrong.message, remedy=remedy)):
+        if not _tell_programs(words, ConfigError(wrong.message, remedy=wrong.remedy)):
             from podbot.cli.talk import warn
 
             warn(wrong.as_text)
         raise
     except PodbotError as error:
-        _tell_programs(words, error)
+        from podbot.cli.remedies import to_type
+
+        _tell_programs(words, to_type(error))
         from podbot.cli import wording
         from podbot.cli.talk import warn
 

@@ -6,12 +6,11 @@ decides what a sandbox may do: words become a `ServeRequest`, an outcome becomes
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run import HOME_NOTE, say
-from podbot.cli.run_options import seconds
+from podbot.cli.run import say, variables, worth_saying
+from podbot.cli.run_options import absolute, seconds
 from podbot.cli.wording import is_terminal
 from podbot.sandbox import backends
 from podbot.sandbox.network import Network
@@ -110,23 +109,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _request(arguments: argparse.Namespace) -> ServeRequest:
     from podbot.mcp import LaunchRequest, ServeRequest
 
-    values, names = {}, []
-    for word in arguments.env:
-        name, equals, value = word.partition("=")
-        if equals:
-            values[name] = value
-        else:
-            names.append(name)
-            if name not in os.environ:
-                say("mcp", f"note: --env {name}: there is no such variable here")
+    values, names = variables(arguments.env, "mcp")
     launch = LaunchRequest(
         _command(arguments),
         targets=() if arguments.target is None else (arguments.target,),
         network=arguments.net,
-        hide=tuple(map(_absolute, arguments.hide)),
-        show=tuple(map(_absolute, arguments.show)),
+        hide=tuple(map(absolute, arguments.hide)),
+        show=tuple(map(absolute, arguments.show)),
         environment=values,
-        pass_environment=tuple(names),
+        pass_environment=names,
         name=arguments.name,
         backend=arguments.backend,
         image=arguments.image,
@@ -146,15 +137,10 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 def _started(started: Started) -> None:
     """The tools can be called: say what the person would not expect."""
-    for note in started.notes:
-        if not note.startswith(HOME_NOTE):
-            say("mcp", f"note: {note}")
+    for note in worth_saying(started.notes):
+        say("mcp", f"note: {note}")
     if started.backend == backends.LOCAL:
         say("mcp", f"note: nothing isolates the tools; they work on {started.workdir} itself")
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
 
 
 def _seconds(text: str) -> float:

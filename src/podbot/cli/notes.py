@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.cli import wording
 from podbot.cli.run_options import absolute
-from podbot.sandbox.backends import OVERLAY
+from podbot.errors import Kind, PodbotError
+from podbot.sandbox.backends import LOCAL, OVERLAY
 from podbot.sandbox.layers import mounts
 
 if TYPE_CHECKING:
+    from podbot.api import RunOutcome
     from podbot.cli.run_options import Options
 
 MOST_NAMED = 3
+
+_ON_THE_COMMAND_LINE = {
+    "Policy.readable shows one, hide_by_rule=False all": "--show PATH shows one",
+}
+"""What notes of sandboxes say to programs, and the same for who types."""
+
+
+def without_an_engine(error: PodbotError) -> str:
+    """An error as it is told; where no engine was found, with the way that needs none."""
+    if error.kind is not Kind.NO_ENGINE:
+        return str(error)
+    return f"{error}\n          or leave out --backend: the overlay needs no engine and no image"
+
+
+def not_started(program: str, command: Sequence[str], outcome: RunOutcome) -> str | None:
+    """What to do about a command that could not be started; None if it was."""
+    name = command[0]
+    if outcome.problem is None or not outcome.problem.startswith(f"{name}: "):
+        return None
+    from podbot.launch.attach import NOT_EXECUTABLE, NOT_FOUND  # there since the run
+
+    if outcome.exit_status == NOT_EXECUTABLE:
+        file = shlex.quote(name)
+        return f"make it executable (chmod +x {file}), or name what runs it: sh {file}"
+    if outcome.exit_status != NOT_FOUND or program != "run":
+        return None
+    if re.search(r"[\s|&;<>$`]", name):
+        return f"what a shell is to read: podbot run -- sh -c {shlex.quote(name)}"
+    if "/" not in name and os.path.isfile(name):
+        return f"the one of this folder: podbot run -- ./{shlex.quote(name)}"
+    if "/" in name:
+        return "look at how it is spelled; of a script, at what its first line names"
+    if outcome.record.backend not in (OVERLAY, LOCAL):
+        return "look at how it is spelled, or use an image that has it (--image)"
+    return "look at how it is spelled, install it, or name it by its path"
+
+
+def typed(note: str) -> str:
+    """A note of a sandbox in the words of the command line."""
+    for said, word in _ON_THE_COMMAND_LINE.items():
+        note = note.replace(said, word)
+    return note
 
 
 def missing_paths(options: Options) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from podbot.changes.progress import Step, listening
@@ -44,12 +43,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._heard.close()
         if self._thread is not None:
             self._over.set()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from podbot.cli import wording
-from podbot.errors import ChangesError, Kind
+from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.frozen import dataclass, replace
 from podbot.runs import records
 
@@ -27,6 +27,7 @@ _RUN = re.compile(
     r"(?![\w/-]|\.\w)"
 )
 """A run, or an application of one, in a sentence or in a command; not a part of a path."""
+_SAVING = re.compile(rf"`review\.open\('({_ID})'\)\.save\('FILE\.tar'\)`")
 _ON_TOP = re.compile(rf"\brun ({_ID}) lies on top")
 
 
@@ -164,14 +165,43 @@ def _of_undo(error: ChangesError, word: str, paths: Sequence[str]) -> ChangesErr
 _PAST = ("skip", "overwrite")
 
 
+def in_commands(text: str) -> str:
+    """A message or a remedy of the library, with commands in the place of its calls."""
+    from podbot.changes import next_steps
+
+    said = {
+        next_steps.PATHS: f"{next_steps.PATHS} (quoted, so that the shell leaves it alone)",
+        next_steps.LATEST: "`podbot changes list --all` names those there are;"
+        " `last` is the latest here",
+        next_steps.RUNS: "`podbot changes list --all` lists all",
+        next_steps.START: "podbot run -- COMMAND",
+        next_steps.APPLIED: "`podbot changes show` says what was applied from a run",
+        next_steps.SMALLER: "save some of them by PATH and leave out the largest;"
+        " `podbot changes show` says which they are",
+        next_steps.SAVED_ALONE: "load only what `podbot changes save` wrote, whole and unchanged",
+        next_steps.WHICH_FOLDER: "say which folder is meant with --target DIR, or --as-saved for"
+        " that one",
+    }
+    for call, typed in said.items():
+        text = text.replace(call, typed)
+    return _SAVING.sub(r"podbot changes save \1 FILE.tar", text)
+
+
+def to_type(error: PodbotError) -> PodbotError:
+    """The same error, with a remedy that is a command to type where one is meant."""
+    if error.remedy is not None:
+        error.remedy = in_commands(error.remedy)
+    return error
+
+
 def with_names(message: str) -> str:
-    """A message of the library, with runs as a list calls them."""
+    """A message of the library in commands, with runs as a list calls them."""
 
     def named(found: re.Match[str]) -> str:
         word, typed = called(found["run"]), found["typed"]
         return wording.name(word) if typed is None else f"{typed}{wording.called(word)}"
 
-    return _RUN.sub(named, message)
+    return _RUN.sub(named, in_commands(message))
 
 
 def called(run: str) -> str:

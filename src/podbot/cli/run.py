@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from podbot.cli.run_options import (
@@ -27,6 +28,7 @@ from podbot.sandbox.backends import LOCAL, OVERLAY
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from podbot.api import LaunchRequest, RunOutcome
     from podbot.runs.records import Record
@@ -68,8 +70,9 @@ group; a second Ctrl-C kills it. What it does not read of stdin is left to the n
 What the command leaves running in the background ends with it. --json prints one line on
 stderr, the last one, in place of everything else podbot would say."""
 
-HOME_NOTE = "other writes below "
-"""How the note begins that holds for nearly every sandbox, and so is not worth a line each time."""
+_ORDINARY = ("other writes below ", "the limit on ")
+"""How notes begin that are not worth a line each time: what holds for nearly every sandbox, and of
+limits those that nobody asked for. (`changes show` and the guarantees have them.)"""
 
 NOT_ISOLATED = """NOTHING IS ISOLATED (--backend local)
   the command works on {folder} itself, as you, with all you may do
@@ -113,7 +116,9 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
 
         outcome = api.run(request, on_start=said.started)
     except PodbotError as error:
-        said.failed(error)
+        from podbot.cli.remedies import to_type
+
+        said.failed(to_type(error))
         return PODBOT_FAILED
     finally:
         gc.enable()
@@ -122,7 +127,10 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
     if outcome.problem is not None:
-        said.problem(outcome.problem)
+        from podbot.cli import notes
+
+        way = notes.not_started(program, options.words, outcome)
+        said.problem(outcome.problem if way is None else f"{outcome.problem}\n  remedy: {way}")
     elif outcome.timed_out:
         said.problem(f"ended after {options.timeout:g} s: it ran out of time")
     elif failed_offline:
@@ -131,7 +139,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         said.discarded(outcome, options.json)
         code = outcome.exit_status
     else:
-        code = finish(outcome, options.decision, options.json)
+        code = finish(program, outcome, options.decision, options.json)
     if outcome.not_kept and options.decision != "discard":
         said.not_kept(outcome)
     if outcome.problem is not None and code == 0:
@@ -171,15 +179,7 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
 
     if options.backend == LOCAL:
         _refuse_for_local(options)
-    values, names = dict(hints), []
-    for word in options.env:
-        name, equals, value = word.partition("=")
-        if equals:
-            values[name] = value
-        else:
-            names.append(name)
-            if name not in os.environ and not options.json:
-                say(program, f"note: --env {name}: there is no such variable here")
+    values, names = variables(options.env, None if options.json else program)
     hide, show = tuple(map(absolute, options.hide)), tuple(map(absolute, options.show))
     if (hide or show) and not options.json:
         from podbot.cli import notes
@@ -192,8 +192,8 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
         network=options.net,
         hide=hide,
         show=show,
-        environment=values,
-        pass_environment=tuple(names),
+        environment=hints | values,
+        pass_environment=names,
         name=options.name,
         timeout=options.timeout,
         continue_in=options.continue_in,
@@ -225,6 +225,32 @@ def _refuse_for_local(options: Options) -> None:
             )
 
 
+def worth_saying(notes: Iterable[str]) -> Iterator[str]:
+    """The notes of a sandbox that its person should read at once, in words of the command line."""
+    for note in notes:
+        if not note.startswith(_ORDINARY):
+            from podbot.cli.notes import typed  # most sandboxes have nothing to say
+
+            yield typed(note)
+
+
+def variables(words: Iterable[str], program: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The variables that are given a value, and those that keep the one they have here.
+
+    ``program`` says of which there is none; if it is None, nobody does.
+    """
+    values, names = {}, []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals:
+            values[name] = value
+        else:
+            names.append(name)
+            if name not in os.environ and program is not None:
+                say(program, f"note: --env {name}: there is no such variable here")
+    return values, tuple(names)
+
+
 class Saying:
     """What podbot says about a run besides its changes; nothing if it is to be ``quiet``."""
 
@@ -250,9 +276,8 @@ class Saying:
             say(self._program, f"{NOT_ISOLATED.format(folder=record.targets[0])}")
         elif not reviewed and not self._quiet:
             say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
-        for note in () if self._quiet else record.notes:
-            if not note.startswith(HOME_NOTE):
-                say(self._program, f"note: {note}")
+        for note in () if self._quiet else worth_saying(record.notes):
+            say(self._program, f"note: {note}")
         if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 
@@ -305,15 +330,16 @@ class Saying:
             return
         if record is not None:
             self.calm()
+        from podbot.cli.notes import without_an_engine
         from podbot.cli.remedies import with_names
 
-        say(self._program, with_names(str(error)))
+        say(self._program, with_names(without_an_engine(error)))
         if kept is not None:
             word = records.find(kept.id).called
             say(self._program, f"what it wrote is kept: podbot changes show {shlex.quote(word)}")
 
 
-def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
+def finish(program: str, outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
     """See to the changes; gives the exit code of it all."""
     if not outcome.changed:
         if json:
@@ -327,7 +353,7 @@ def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
     # Heavy, and not needed when nothing was changed.
     from podbot.cli import review
 
-    done = review.finish(outcome.id, decision) == 0
+    done = review.finish(outcome.id, decision, program) == 0
     return outcome.exit_status if done else PODBOT_FAILED
 
 

@@ -59,6 +59,13 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
 }  # fmt: skip
 
 
+CALLED_ELSEWHERE = {
+    "--title": "--name", "--label": "--name", "--apply": "--yes", "-y": "--yes", "-e": "--env",
+    "--network": "--net", "--cwd": "--target", "--dir": "--target", "--workdir": "--target",
+}  # fmt: skip
+"""What people try, and what it is called here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the options say. ``decision`` is None if it was left to the end."""
@@ -169,6 +176,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             dest = "continue_in" if name == "--in" else name.removeprefix("--")
             parser.add_argument(name, dest=dest, metavar=value, help=help_line)
     if isinstance(parser, Parser):
+        parser.called_elsewhere = CALLED_ELSEWHERE
         parser.wrong = PODBOT_FAILED  # 2 would look like an exit code of the command
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NoReturn
 
@@ -19,20 +19,27 @@ _UNKNOWN = re.compile(
     r"argument (?P<name>[^:]*): invalid choice: "
     r"""(['"])(?P<given>.*)\2 \(choose from (?P<known>.*)\)"""
 )
+_EXCLUDED = re.compile(r"argument (?P<one>\S+): not allowed with argument (?P<other>\S+)")
+_HINTS = ("did you mean", "there are: ")
+"""What a message holds that says by itself how to go on."""
 _MISSING = "the following arguments are required: "
 
 
 class Misread(SystemExit):
     """A command line that is not valid: the usage of the verb it is for, and what is wrong."""
 
-    def __init__(self, code: int, prog: str, usage: str, message: str):
+    def __init__(self, code: int, prog: str, usage: str, message: str, remedy: str | None = None):
         super().__init__(code)
-        self.prog, self.usage, self.message = prog, usage, message
+        self.usage, self.message = usage, message
+        self.remedy = remedy or f"{prog} --help says what there is"
+        self._prog = prog
 
     @property
     def as_text(self) -> str:
         """What a person reads."""
-        return f"{self.usage}{self.prog}: {self.message}"
+        text = f"{self.usage}{self._prog}: {self.message}"
+        is_hinted = any(hint in self.message for hint in _HINTS)
+        return text if is_hinted else f"{text}\n  remedy: {self.remedy}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,6 +47,9 @@ class Parser(argparse.ArgumentParser):
 
     wrong = 2
     """How the program ends for a wrong command line."""
+
+    called_elsewhere: Mapping[str, str] = {}
+    """Options as other programs call them, and what they are here."""
 
     _given: Sequence[str] = ()
 
@@ -55,13 +65,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with what is wrong, for `main` to tell."""
-        unknown = _UNKNOWN.fullmatch(message)
-        if unknown is not None:
+        unknown, excluded = _UNKNOWN.fullmatch(message), _EXCLUDED.fullmatch(message)
+        remedy = None
+        if excluded is not None:
+            message = "{other} and {one} exclude each other".format(**excluded.groupdict())
+            remedy = "give one of them"
+        elif unknown is not None:
             message = _said(**unknown.groupdict())
         elif message.startswith(_MISSING):
             # Of a mistyped option and what is missing for that, the option is what helps.
             message = next(map(self._left_over, self._mistyped()), message)
-        raise Misread(self.wrong, self.prog, self.format_usage(), visible(message))
+        raise Misread(self.wrong, self.prog, self.format_usage(), visible(message), remedy)
 
     def _mistyped(self) -> Iterator[str]:
         """The options before any other word that are not known."""
@@ -74,7 +88,8 @@ class Parser(argparse.ArgumentParser):
 
     def _left_over(self, word: str) -> str:
         if word.startswith("-"):
-            near = nearest(word.partition("=")[0], self._option_string_actions)
+            name = word.partition("=")[0]
+            near = self.called_elsewhere.get(name) or nearest(name, self._option_string_actions)
             return f"there is no option {word}" + (f"; did you mean {near}?" if near else "")
         return f"it takes no further word: {word}"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from podbot.engine import facts as reading
@@ -113,12 +112,7 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -14,7 +14,6 @@ import signal
 import struct
 import termios
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from podbot.sandbox.ops import Terminal
@@ -73,12 +72,7 @@ class CallerTerminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.restore()
 
     @property

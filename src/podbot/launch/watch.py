@@ -11,7 +11,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 Action = Callable[[int], object]
@@ -68,12 +68,7 @@ class Signals:
                 self._before[number] = signal.signal(number, _note)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._wake is None:
             return
         for number, handler in self._before.items():

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from podbot.changes import next_steps
 from podbot.changes.diffs.text import shown_line, shown_name
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.sandbox import layers
@@ -90,8 +91,20 @@ def read(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
         raise ChangesError(
             f"nothing is left of the changes of {called}", kind=Kind.UNKNOWN_ID, remedy=GONE
         )
+    if not entry.layer.path.is_dir():
+        raise discarded(entry, ", or something removed its layer")
     with naming_errors(entry):
         return capture.read(entry.layer, only)
+
+
+def discarded(entry: Entry, or_else: str = "") -> ChangesError:
+    """What to raise for a look at what was thrown away."""
+    return ChangesError(
+        f"nothing is left of the changes of {shown_name(entry.called)}: "
+        f"the run was discarded{or_else}",
+        kind=Kind.UNKNOWN_ID,
+        remedy=f"open another run: {next_steps.RUNS}",
+    )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from podbot.changes import given
+from podbot.changes import given, next_steps
 from podbot.errors import ChangesError, Kind
 from podbot.review import reading
 from podbot.review.reading import heal, naming_errors, refuse_live
@@ -53,7 +53,7 @@ class Review:
     def __init__(self, entry: Entry, here: str | None = None, looking_at: Paths = ()):
         self.entry, self.here, self.healed = entry, here, tuple[str, ...]()
         self._looking_at = given.paths("looking_at", looking_at)
-        self._has_healed = False
+        self._has_healed = self._is_discarded = False
         self._changes: ChangeSet | None = None
         self._summary: Summary | None = None
 
@@ -63,6 +63,8 @@ class Review:
     def changes(self) -> ChangeSet:
         """What the run changed and the host does not have, with renames, and merged."""
         self._heal()
+        if self._is_discarded:
+            raise reading.discarded(self.entry)
         if self._changes is None:
             self._changes = reading.read(self.entry, self._looking_at)
         return self._changes
@@ -111,11 +113,11 @@ class Review:
 
         return only_of(self.changes, only, self.here)
 
-    def diff(self, *only: str) -> Iterator[FileDiff]:
+    def diff(self, *only: Paths) -> Iterator[FileDiff]:
         """The changed lines of what paths mean, or of all, compared as they are asked for."""
         from podbot.changes.diffs.diff import diff
 
-        changes = self.select(only)
+        changes = self.select([path for each in only for path in given.paths("only", each)])
         return reading.read_from(self.entry, (diff(changes, change) for change in changes))
 
     def data(self) -> Data:
@@ -196,6 +198,8 @@ class Review:
         except ChangesError as error:
             if error.kind is Kind.APPLY_FAILED:
                 reading.refuse_gone(self.entry, error.message)
+            if error.remedy == next_steps.ALLOW:
+                error.remedy = next_steps.ALLOW_IN_REVIEW
             raise
         finally:
             self._look_again()
@@ -248,6 +252,7 @@ class Review:
         self._heal()
         refuse_live(self.entry, "discarded")
         discarding.discard(self.entry.id, self.entry.layer)
+        self._is_discarded = True
         self._look_again()
 
     def _heal(self) -> None:

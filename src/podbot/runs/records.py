@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from podbot.changes import next_steps
 from podbot.config.places import state_folder, state_place
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass, replace
@@ -471,16 +472,14 @@ def find(word: str, here: str | None = None) -> Entry:
 def _last(found: list[Entry], here: str | None) -> Entry:
     near = found if here is None else [entry for entry in found if entry.is_about(here)]
     if not found:
-        raise ChangesError(
-            "there is no run yet", kind=Kind.UNKNOWN_ID, remedy="podbot run -- COMMAND"
-        )
+        raise ChangesError("there is no run yet", kind=Kind.UNKNOWN_ID, remedy=next_steps.START)
     if not near:
         latest = found[0]
         raise ChangesError(
             f"no run worked on this folder; the latest elsewhere is {latest.called}"
             f" over {', '.join(latest.targets)}",
             kind=Kind.UNKNOWN_ID,
-            remedy=f"name it: {latest.called}; `podbot changes list --all` lists all",
+            remedy=f"name it: {latest.called}; {next_steps.RUNS}",
         )
     return next((entry for entry in near if entry.layer is not None), near[0])
 
@@ -508,11 +507,15 @@ def _several(found: list[Entry]) -> str:
 def _unknown(word: str, found: Sequence[Entry] = ()) -> ChangesError:
     from podbot.nearest import nearest  # large, and only for an error
 
-    near = nearest(word, (LAST, *(entry.called for entry in found)))
+    if is_id(word):  # a program has it from somewhere: it was one
+        why = ": it changed nothing, which leaves nothing to review, or it was discarded"
+    else:
+        near = nearest(word, (LAST, *(entry.called for entry in found)))
+        why = f"; did you mean {near!r}?" if near else ""
     return ChangesError(
-        f"there is no run {word!r}" + (f"; did you mean {near!r}?" if near else ""),
+        f"there is no run {word!r}{why}",
         kind=Kind.UNKNOWN_ID,
-        remedy="`podbot changes list --all` names those there are; `last` is the latest here",
+        remedy=next_steps.LATEST,
     )
 
 

@@ -28,14 +28,20 @@ _TAKEN = b"+"
 
 
 def main() -> None:
-    """Serve the control socket whose descriptor, and the owner whose pid, are on the line."""
+    """Serve the control socket whose descriptor is on the command line.
+
+    Its first message brings the owner's pidfd, each later one the socket of an order.
+    """
     control = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     os.closerange(control.fileno() + 1, 1 << 20)  # what the owner's caller left open for children
     os.chdir("/")
     usual_signals()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody here asks how a guest ended
-    owner = _watched(int(sys.argv[2]))
+    # It tells that the owner is gone, though a fork of that may hold a copy of the line.
+    owner = _received(control)
+    if len(owner) != 1:
+        os._exit(0)
     LIBC.load()
     gc.collect()
     gc.freeze()
@@ -57,14 +63,10 @@ def main() -> None:
         near.close()
 
 
-def _watched(owner: int) -> list[int]:
-    """What tells that the owner is gone, though a fork of it may hold a copy of the line."""
-    try:
-        return [os.pidfd_open(owner)]
-    except ProcessLookupError:
-        os._exit(0)
-    except OSError:
-        return []  # a kernel without them: the line has to do
+def _received(line: socket.socket) -> list[int]:
+    """The descriptors that come with the next message."""
+    _, given, _, _ = line.recvmsg(16, 64, socket.MSG_CMSG_CLOEXEC)
+    return [fd for _, _, raw in given for (fd,) in struct.iter_unpack("i", raw)]
 
 
 def _is_closed(control: socket.socket) -> bool:
@@ -82,15 +84,24 @@ def _wait_for_an_order(control: socket.socket, forker: socket.socket) -> None:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         inside = Guest()
-        data, given, _, _ = control.recvmsg(16, 64, socket.MSG_CMSG_CLOEXEC)
-        if not data:
+        me = os.pidfd_open(os.getpid())
+        wanted = _received(control)
+        if len(wanted) != 1:
             os._exit(0)
         LIBC.die_with_parent(False)
-        line, life = (fd for _, _, raw in given for fd in struct.unpack("2i", raw))
         forker.send(_TAKEN)
-        control.send(b"%d" % os.getpid())
         control.close()
         forker.close()
+        # Each order has a socket of its own: no answer can reach another. What it shall serve
+        # comes last, so that an order which nobody waits for any more ends here.
+        order = socket.socket(fileno=wanted[0])
+        order.sendmsg([b"me"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", me))])
+        os.close(me)
+        given = _received(order)
+        if len(given) != 2:
+            os._exit(0)
+        order.close()
+        line, life = given
         inside.serve(line, line)
         end_descendants()
         os.write(life, ENDED_WELL)

@@ -10,6 +10,7 @@ import math
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass
+from podbot.sandbox.values import Guarantee
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -68,3 +69,13 @@ class Limits:
                     kind=Kind.INVALID,
                     remedy="stream larger output with spawn()",
                 )
+
+
+def kept_by_guest(limits: Limits) -> list[Guarantee]:
+    """The limits that the guest itself keeps to, wherever it runs."""
+    found = []
+    if limits.wall_time is not None:
+        found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
+    if limits.file_size is not None:
+        found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
+    return found

@@ -18,14 +18,17 @@ from pathlib import Path
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import _local_guests, interpreter
-from podbot.sandbox._local_guests import LocalGuest
 from podbot.sandbox.folders import existing_folder
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.launcher import Launched, Launcher
-from podbot.sandbox.limits import Limits
+from podbot.sandbox.limits import Limits, kept_by_guest
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import Guarantee
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from podbot.sandbox._local_guests import LocalGuest
 
 SANDBOX_VARIABLE = "PODBOT_SANDBOX"
 END_SECONDS = 5.0
@@ -60,10 +63,12 @@ class LocalLauncher(Launcher):
         ours, theirs = socket.socketpair()
         try:
             guest = _local_guests.start(theirs.fileno())
-        except OSError as error:
+        except BaseException as error:
             ours.close()
             if scratch is not None:
                 _remove(scratch)
+            if not isinstance(error, OSError):
+                raise  # Ctrl-C
             raise LaunchError(
                 f"the local guest did not start: {error}", kind=Kind.LAUNCH_FAILED
             ) from error
@@ -171,10 +176,7 @@ def _guarantees(limits: Limits) -> tuple[Guarantee, ...]:
     ]
     if limits.memory is not None:
         found.append(Guarantee("limit.memory", False, "rlimit on data, per process"))
-    if limits.wall_time is not None:
-        found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
-    if limits.file_size is not None:
-        found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
+    found += kept_by_guest(limits)
     for name, value in (("cpu", limits.cpu), ("pids", limits.pids), ("disk", limits.disk)):
         if value is not None:
             found.append(Guarantee(f"limit.{name}", False, "not available on this backend"))

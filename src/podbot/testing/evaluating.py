@@ -150,6 +150,25 @@ class EvaluationTests(Base):
         next_beat(evaluating, "beat")
 
     @needs_processes
+    def test_what_it_leaves_in_the_background_is_not_taken_for_anothers(
+        self, evaluating: Sandbox
+    ) -> None:
+        with evaluating.spawn(["sleep", "600"]):  # begun before: all after may be its
+            code = (
+                "import os, time\n"
+                "if not os.fork():\n"
+                "    os.setsid()\n"
+                "    for fd in range(3): os.close(fd)\n"
+                "    while True:\n"
+                "        with open('beat', 'a') as file: file.write('x')\n"
+                "        time.sleep(0.02)\n"
+                "open('/proc/self/environ', 'rb').read().count(b'PODBOT_JOB=')\n"
+            )
+            assert evaluating.evaluate(code).value == "1"
+            next_beat(evaluating, "beat")
+        next_beat(evaluating, "beat")
+
+    @needs_processes
     def test_variables_set_later_count(self, evaluating: Sandbox) -> None:
         evaluating.set_environment({"SET_LATER": "yes"})
         code = "import os\nos.environ['SET_LATER']"

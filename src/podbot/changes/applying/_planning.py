@@ -369,7 +369,10 @@ class _Target:
             return same and other.link_to is None and other.new.type is FILE
         if source in self._going:
             return False
-        host = self._tree.state(source)
+        try:
+            host = self._tree.state(source)
+        except PermissionError:
+            return False  # it is left out itself, in a folder that is closed to us
         if host is None or host.size != placing.new.size or not host.looks_like(placing.new):
             return False
         try:

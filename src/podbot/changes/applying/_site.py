@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from podbot.changes.applying import _placing, _syncing, journal
@@ -98,12 +97,7 @@ class Site:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for fd in self._stores:
             os.close(fd)
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from podbot.changes import _lineage, drift, given
+from podbot.changes import _lineage, drift, given, next_steps
 from podbot.changes._lineage import Noted
 from podbot.changes.applying import _placing, _remembering, journal, recovery
 from podbot.changes.applying._backward import Outcome
@@ -125,7 +125,7 @@ def _check_flags(chosen: ChangeSet, allowed: bool | str | Collection[str]) -> No
         raise ChangesError(
             f"this would run by itself once applied:\n{listed(stopping)}",
             kind=Kind.FLAGGED,
-            remedy="look at it, then allow these paths (allow_flagged=…) or leave them out",
+            remedy=next_steps.ALLOW,
         )
 
 
@@ -333,9 +333,8 @@ class _Application:
 
     def _remedy(self) -> str:
         """What to do about a folder that cannot be written."""
-        save = "save the changes"
-        if self._changes.layer_id is not None:
-            save += f": podbot changes save {self._changes.layer_id} FILE.tar"
+        run = self._changes.layer_id
+        save = "save the changes" if run is None else next_steps.save(run)
         return f"run as its owner, or {save}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from podbot.changes import given
+from podbot.changes import given, next_steps
 from podbot.changes.applying import _asides, journal, ledger, recovery
 from podbot.changes.applying._moved_on import Check, LayerFiles
 from podbot.changes.applying._parts import half_done
@@ -197,7 +197,7 @@ def _nothing(name: str, healed: Iterable[str]) -> ChangesError:
     return ChangesError(
         "\n".join([*healed, f"nothing that was applied from {name!r} is left to undo"]),
         kind=Kind.NOTHING_TO_UNDO,
-        remedy="`podbot changes show` says what was applied from a run",
+        remedy=next_steps.APPLIED,
     )
 
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from podbot.changes import next_steps
 from podbot.changes.applying import gate
 from podbot.changes.archive._fields import NAME, Fields
 from podbot.changes.archive._manifest import (
@@ -217,7 +218,7 @@ def _check_within(targets: Sequence[str], folder: str) -> None:
             raise ChangesError(
                 f"the archive is for {target!a}, which is not in the current folder",
                 kind=Kind.TARGET_REFUSED,
-                remedy="say which folder is meant with --target DIR, or --as-saved for that one",
+                remedy=next_steps.WHICH_FOLDER,
             )
 
 

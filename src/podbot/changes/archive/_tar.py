@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 
+from podbot.changes import next_steps
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 from podbot.tar_reading import BLOCK, RECORD
@@ -59,7 +60,7 @@ def bad(message: str, name: str | None = None) -> ChangesError:
     return ChangesError(
         f"the archive cannot be loaded: {where}{message}",
         kind=Kind.BAD_ARCHIVE,
-        remedy="load only what `podbot changes save` wrote, whole and unchanged",
+        remedy=next_steps.SAVED_ALONE,
     )
 
 

@@ -13,7 +13,6 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from podbot.changes.archive._manifest import Entry, NewFacts
@@ -53,12 +52,7 @@ class Unpacking:
             self._folders[index, ""] = None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for tree in (*self._uppers, *self._hosts):
             if tree is not None:
                 tree.close()

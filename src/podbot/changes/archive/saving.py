@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO
 
-from podbot.changes import drift
+from podbot.changes import drift, next_steps
 from podbot.changes._hidden import Hidden
 from podbot.changes.archive._fields import NAME
 from podbot.changes.archive._loading import load, read_olds
@@ -96,8 +96,7 @@ def _check_size(members: Sequence[Member], limits: ArchiveLimits) -> None:
             f"{len(members):,} files of {total:,} bytes, holes among them, are more than an archive"
             f" is read with: {limits.members:,} and {limits.bytes:,}",
             kind=Kind.TOO_LARGE,
-            remedy="save some of them by PATH and leave out the largest; `podbot changes show` says"
-            " which they are",
+            remedy=next_steps.SMALLER,
         )
 
 

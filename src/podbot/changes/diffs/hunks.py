@@ -6,7 +6,7 @@ are no text. Reads no files and knows no names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -292,35 +292,28 @@ def _differing_part(old: bytes, new: bytes) -> tuple[int, int, int]:
 
 
 def _equal_head(old: bytes, new: bytes) -> int:
-    """How many bytes both begin with: in steps that grow while they agree, then shrink."""
+    """How many bytes both begin with."""
+    return _as_far_as(min(len(old), len(new)), lambda at, end: old[at:end] == new[at:end])
+
+
+def _equal_tail(old: bytes, new: bytes, start: int) -> int:
+    """How many bytes both end with, not counting what comes before ``start``."""
+    return _as_far_as(
+        min(len(old), len(new)) - start,
+        lambda at, end: old[len(old) - end : len(old) - at] == new[len(new) - end : len(new) - at],
+    )
+
+
+def _as_far_as(most: int, same: Callable[[int, int], bool]) -> int:
+    """How far two sides agree: in steps that grow while they do, then shrink."""
     at, step = 0, 256
-    most = min(len(old), len(new))
     growing = True
     while step:
         end = at + step
-        if end <= most and old[at:end] == new[at:end]:
+        if end <= most and same(at, end):
             at = end
             step = step * 2 if growing else step
         else:
             growing = False
             step //= 2
     return at
-
-
-def _equal_tail(old: bytes, new: bytes, start: int) -> int:
-    """How many bytes both end with, not counting what comes before ``start``."""
-    size, step = 0, 256
-    most = min(len(old), len(new)) - start
-    growing = True
-    while step:
-        end = size + step
-        if (
-            end <= most
-            and old[len(old) - end : len(old) - size] == new[len(new) - end : len(new) - size]
-        ):
-            size = end
-            step = step * 2 if growing else step
-        else:
-            growing = False
-            step //= 2
-    return size

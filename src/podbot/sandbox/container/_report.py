@@ -8,6 +8,7 @@ from podbot.sandbox.container._engines import KERNELS_OF_THEIR_OWN
 from podbot.sandbox.container._identity import NO_MAPPING, Identity
 from podbot.sandbox.container._workspace import Contents
 from podbot.sandbox.container.settings import Settings
+from podbot.sandbox.limits import kept_by_guest
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
 
@@ -180,10 +181,7 @@ def _limits(made: Made) -> list[Guarantee]:
         Guarantee(f"limit.{name}", bool(by), by or _why_not(made))
         for name, by in held(made).items()
     ]
-    if limits.wall_time is not None:
-        found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
-    if limits.file_size is not None:
-        found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
+    found += kept_by_guest(limits)
     if limits.disk is not None:
         by = "a watcher, about once a second: more for a moment, or in deleted files, goes unseen"
         if made.settings.workspace == "bind":

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     """The facts of some files: equal only while none of them changed."""
 
 
+NOBODYS_JOB = "0" * 18
+"""The mark of a template: no job has it, and that of any job fits over it."""
+
 # Runs isolated (-I): neither the workspace nor a variable decides what is imported here. What the
 # last expression gave comes after a mark at the end of stdout; forging it deceives nobody but the
 # forger. Python 3.8 or newer.
@@ -65,7 +68,8 @@ def parts():
     return b"\0".join(os.fsencode(path) for path in [sys.executable, *sorted(found)] if path)
 def template(workspace):
     import _ast, _socket, atexit, ctypes, gc, os
-    prctl = ctypes.CDLL(None).prctl
+    libc = ctypes.CDLL(None)
+    prctl = libc.prctl
     prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
     def die_with_parent():
         if prctl(1, 9, 0, 0, 0):
@@ -74,6 +78,11 @@ def template(workspace):
         die_with_parent()
         # Not dumpable: what runs here must not reach into this memory.
         if prctl(4, 0, 0, 0, 0) or len(os.listdir("/proc/self/task")) > 1:
+            os._exit(1)
+        # Where /proc shows the job that this belongs to: a fork writes its own over it.
+        libc.getenv.restype = ctypes.c_void_p
+        shown = libc.getenv(b"JOB")
+        if not shown or ctypes.string_at(shown) != b"NOBODY":
             os._exit(1)
         os.chdir("/")
         # Forking the next one must not push aside the one that has just got its order.
@@ -104,6 +113,7 @@ def template(workspace):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         # Memory is copied when it is first touched: now, while nobody waits.
         os.environ["JOB"] = "0"
+        ctypes.memmove(shown, b"NOBODY", len("NOBODY"))
         run("1 + 1")
         gc.collect()
         gc.freeze()
@@ -133,6 +143,7 @@ def template(workspace):
     prctl(1, 0, 0, 0, 0)
     prctl(4, 1, 0, 0, 0)
     os.environ["JOB"] = job
+    ctypes.memmove(shown, job.encode().ljust(len("NOBODY"), b"\0"), len("NOBODY"))
     os.setsid()
     os.chdir(workspace)
     return mark, read()
@@ -193,7 +204,7 @@ if value is not None:
     sys.__stdout__.flush()
 if is_fork and len(sys.modules) == known:
     leave()
-""".replace("JOB", JOB_VARIABLE)
+""".replace("JOB", JOB_VARIABLE).replace("NOBODY", NOBODYS_JOB)
 
 ANSWER_SECONDS = 0.25
 """How long a template may take to fork before it counts as stopped."""
@@ -342,9 +353,9 @@ class _Template:
             fds.append(os.dup(theirs.fileno()))
             actions.append((os.POSIX_SPAWN_DUP2, fds[-1], 3))
             self.number, _ = guest.new_job(None)
-            # Without that number in its variables: what its forks leave behind has others.
-            argv = [*ISOLATED, guest.workdir]
-            self.pid = spawn_program(argv, origin.env, guest.workdir, actions)
+            # Without that number in its variables: its forks belong to others.
+            env = {**origin.env, JOB_VARIABLE: NOBODYS_JOB}
+            self.pid = spawn_program([*ISOLATED, guest.workdir], env, guest.workdir, actions)
         except BaseException:
             ours.close()
             raise

@@ -1,8 +1,9 @@
 """Files of the home that look like keys or tokens, besides those a list names.
 
 No list is whole. A file that only its owner may read, below a dot-folder of the home or in the home
-itself, is taken for a secret if its name says so or its first bytes do. It must not take long: the
-search goes no deeper and no longer than its bounds, nearest first, and says so when it reached one.
+itself, is taken for a secret if its name says so or its first bytes do. It must not take long, and
+one home must give one answer, however busy the machine is: so the bounds are counts and never a
+time, what is nearest comes first, in the order of names, and reaching a bound is said.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ import re
 import stat
 import threading
 import time
+from itertools import islice
 
 from podbot.frozen import dataclass
+from podbot.visible import visible
 
-MOST_FOLDERS = 250
-MOST_ENTRIES = 4000
-MOST_LOOKED_INTO = 120
+# Together at most about 5 ms of a usual machine's time.
+MOST_FOLDERS = 150
+MOST_NAMES = 3000
+MOST_FILES = 600
+"""Files whose owner and mode are looked at."""
+MOST_IN_FOLDER = 150
+"""Of these, in one folder: a full one must not hide all that come after it."""
+MOST_LOOKED_INTO = 50
 DEEPEST = 4
-MOST_SECONDS = 0.004
-FRESH_SECONDS = 2.0
 FIRST_BYTES = 512
+MOST_NAMED = 3
 
 _NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|ovpn|jwk|gpg|age|pgp)"
@@ -63,39 +70,50 @@ def notes(found: Found, home: str | None) -> tuple[str, ...]:
     """What the person should know of it."""
     said = []
     if found.paths:
-        many = f"{len(found.paths)} files" if len(found.paths) > 1 else "1 file"
+        many = len(found.paths)
+        what = f"1 file below {home} looks like a key or token and is hidden"
+        if many > 1:
+            what = f"{many} files below {home} look like keys or tokens and are hidden"
         said.append(
-            f"{many} below {home} that look like keys or tokens are hidden: "
+            f"{what} ({_named(found.paths, home)}): "
             "Policy.readable shows one, hide_by_rule=False all"
         )
     if not found.whole:
         said.append(
-            f"{home} holds more than could be looked at for keys and tokens: "
-            "only the nearest folders were searched"
+            f"{home} holds more than is looked at for keys and tokens, so only what is nearest "
+            "was: hide what else is secret by its path (--hide PATH, Policy.hidden)"
         )
     return tuple(said)
 
 
-_known: dict[tuple[str, tuple[str, ...]], tuple[float, Found]] = {}
+def _named(paths: tuple[str, ...], home: str | None) -> str:
+    """The first of them, each on one line whatever it is called."""
+    short = (f"~{path[len(home) :]}" if home else path for path in paths[:MOST_NAMED])
+    names = ", ".join(visible(path).replace("\n", "\\n") for path in short)
+    more = len(paths) - MOST_NAMED
+    return f"{names} and {more} more" if more > 0 else names
+
+
+_TICK = 20_000_000
+"""Nanoseconds within which a folder may change twice, and show one time for both."""
+_known: dict[tuple[str, tuple[str, ...]], Found] = {}
 _guard = threading.Lock()
 
 
 def search(home: str, apart: tuple[str, ...]) -> Found:
     """What looks like a key or token below a home, but for the folders ``apart``.
 
-    What was found a moment ago is not looked for again; nor what is older, if no folder changed.
+    What was found is not looked for again as long as no folder changed.
     """
-    now = time.monotonic()
     with _guard:
-        when, found = _known.get((home, apart), (0.0, None))
-        if found is not None and (
-            now - when < FRESH_SECONDS or (found.whole and _unchanged(found))
-        ):
-            _known[home, apart] = (now, found)
+        found = _known.get((home, apart))
+        if found is not None and _unchanged(found):
             return found
-        found = _Search(frozenset(apart)).run(home)
         _known.clear()
-        _known[home, apart] = (now, found)
+        began = time.time_ns()
+        found = _Search(frozenset(apart)).run(home)
+        if all(changed < began - _TICK for _, changed in found.stamps):
+            _known[home, apart] = found
         return found
 
 
@@ -118,8 +136,8 @@ class _Search:
 
     def __init__(self, apart: frozenset[str]):
         self._apart = apart
-        self._end = time.monotonic() + MOST_SECONDS
-        self._entries = self._looked = 0
+        self._names = self._files = self._looked = 0
+        self._is_whole = True
         self.paths: list[str] = []
         self.stamps: list[tuple[str, int]] = []
 
@@ -134,36 +152,57 @@ class _Search:
                     if inside and depth < DEEPEST and name not in _NOT_THEIRS:
                         folders.append((f"{folder}/{name}", depth + 1))
         except _Spent:
-            return Found(tuple(sorted(self.paths)), False, tuple(self.stamps))
-        return Found(tuple(sorted(self.paths)), True, tuple(self.stamps))
+            self._is_whole = False
+        return Found(tuple(sorted(self.paths)), self._is_whole, tuple(self.stamps))
 
     def _look(self, folder: str) -> list[str]:
         """Take note of the files of a folder; gives the folders in it."""
-        names = []
+        names, files = [], []
+        for entry in self._listed(folder):
+            if entry.path in self._apart:
+                continue
+            if _is_folder(entry):
+                names.append(entry.name)
+            else:
+                files.append(entry)
+        if len(files) > MOST_IN_FOLDER:
+            self._is_whole = False
+        for entry in files[:MOST_IN_FOLDER]:
+            self._files += 1
+            if self._files > MOST_FILES:
+                raise _Spent
+            if _is_private(entry) and self._looks_secret(entry):
+                self.paths.append(entry.path)
+        return names
+
+    def _listed(self, folder: str) -> list[os.DirEntry[str]]:
+        """What is in a folder, by name: a file system lists it in an order of its own."""
+        left = MOST_NAMES - self._names
+        if left <= 0:
+            raise _Spent
         try:
             self.stamps.append((folder, os.stat(folder).st_mtime_ns))
             with os.scandir(folder) as listed:
-                for entry in listed:
-                    self._entries += 1
-                    if self._entries > MOST_ENTRIES or time.monotonic() > self._end:
-                        raise _Spent
-                    if entry.path in self._apart:
-                        continue
-                    if _is_folder(entry):
-                        names.append(entry.name)
-                    elif _is_private(entry) and self._looks_secret(entry):
-                        self.paths.append(entry.path)
+                found = list(islice(listed, left + 1))
         except OSError:
-            pass  # closed, or gone meanwhile: what was seen of it counts
-        return names
+            return []  # closed, or gone meanwhile
+        self._names += len(found)
+        if len(found) > left:
+            self._is_whole = False
+        return sorted(found[:left], key=_name)
 
     def _looks_secret(self, entry: os.DirEntry[str]) -> bool:
         if _NAMES.fullmatch(entry.name):
             return True
         self._looked += 1
         if self._looked > MOST_LOOKED_INTO:
-            raise _Spent
+            self._is_whole = False
+            return False  # a name may still tell of those that follow
         return _TEXTS.match(_start(entry.path)) is not None
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

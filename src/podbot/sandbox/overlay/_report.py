@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from podbot.sandbox.limits import Limits
+from podbot.sandbox.limits import Limits, kept_by_guest
 from podbot.sandbox.overlay import _git_data, shared
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.policy import Policy
@@ -99,10 +99,7 @@ def _limit_guarantees(limits: Limits, group: Group) -> list[Guarantee]:
             found.append(Guarantee("limit.pids", True, f"{pids_by(int(value))} of the namespace"))
         else:
             found.append(Guarantee(f"limit.{name}", False, "needs a control group (see doctor)"))
-    if limits.wall_time is not None:
-        found.append(Guarantee("limit.wall_time", True, "the guest kills what takes longer"))
-    if limits.file_size is not None:
-        found.append(Guarantee("limit.file_size", True, "rlimit, per file"))
+    found += kept_by_guest(limits)
     if limits.disk is not None:
         by = "a watcher, about once a second: more for a moment, or in deleted files, goes unseen"
         found.append(Guarantee("limit.disk", True, by))
