@@ -423,5 +423,5 @@ def test_a_run_that_was_discarded_meanwhile_is_unknown(project: Path) -> None:
         found.apply()
 
     assert caught.value.kind is Kind.UNKNOWN_ID
-    assert "discarded meanwhile" in caught.value.message
+    assert "the run was discarded" in caught.value.message
     assert sorted(project.rglob("*")) == before

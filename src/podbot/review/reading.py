@@ -63,13 +63,8 @@ def refuse_gone(entry: Entry, met: str = "") -> None:
 
     ``met`` is what was met because of that.
     """
-    if entry.layer is not None and layers.get(entry.id) is None:
-        raise ChangesError(
-            f"nothing is left of the changes of {shown_name(entry.called)}: they were discarded"
-            " meanwhile" + (f"; {met}" if met else ""),
-            kind=Kind.UNKNOWN_ID,
-            remedy="what was applied of it before stays as it is",
-        )
+    if entry.layer is not None and not entry.layer.path.is_dir():
+        raise discarded(entry, f", or something removed its layer{met and f'; {met}'}")
 
 
 def read(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
@@ -91,8 +86,7 @@ def read(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
         raise ChangesError(
             f"nothing is left of the changes of {called}", kind=Kind.UNKNOWN_ID, remedy=GONE
         )
-    if not entry.layer.path.is_dir():
-        raise discarded(entry, ", or something removed its layer")
+    refuse_gone(entry)
     with naming_errors(entry):
         return capture.read(entry.layer, only)
 
