@@ -13,6 +13,7 @@ import pytest
 from cli_runs import PODBOT, Terminal, ran, short, workplace
 
 from podbot.cli import main, wording
+from podbot.config import places
 from podbot.runs import records
 from podbot.sandbox import OverlaySandbox, layers
 
@@ -306,3 +307,21 @@ def test_a_name_stands_for_the_id_in_every_message(project: Path, capsys: Captur
     said += told(capsys, "save", "my run", "no-format", code=2) + told(capsys, "list")
     said += told(capsys, "discard", "-y", "my run") + told(capsys, "list")
     assert id not in said and other not in said
+
+
+def test_what_is_broken_is_named_and_hides_only_itself(project: Path, capsys: Captured) -> None:
+    broken, applied, whole = (ran(project, f"echo {n} > new{n}") for n in range(3))
+    record = places.state_place() / "runs" / f"{broken}.json"
+    record.write_text("[" * 100_000)
+    told(capsys, "apply", applied)
+    plan = places.state_place() / "journals" / f"{applied}.1" / "journal.jsonl"
+    plan.write_text("[" * 100_000)
+
+    listed = told(capsys, "list")
+
+    assert f"podbot: the record {record} makes no sense" in listed
+    assert short(whole) in listed and short(broken) in listed and short(applied) in listed
+    assert "cannot be read" in listed
+    runs = json.loads(told(capsys, "list", "--json").partition("podbot:")[0])["runs"]
+    assert {run["id"] for run in runs} == {broken, applied, whole}
+    assert "new2" in told(capsys, "show", whole)
