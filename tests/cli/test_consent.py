@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from cli_runs import ran, short, workplace
 
+from podbot import review
+from podbot.changes import apply_changes
 from podbot.cli import main
+from podbot.errors import ChangesError, Kind
 
 Captured = pytest.CaptureFixture[str]
 
@@ -58,6 +61,28 @@ def test_folders_globs_and_paths_are_taken(project: Path, capsys: Captured) -> N
         "  a/b/.envrc",
     ]
     assert (project / ".vscode" / "tasks.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "part"),
+    [
+        ("mkdir -p v/bin; touch v/pyvenv.cfg; echo x > v/bin/ls; chmod +x v/bin/ls", "v/bin"),
+        ("mkdir -p b/objects b/refs; touch b/HEAD; echo x > b/config", "b/config"),
+    ],
+)
+def test_a_part_needs_the_same_consent_as_the_whole(
+    project: Path, capsys: Captured, script: str, part: str
+) -> None:
+    id = ran(project, script)
+    assert main(["changes", "apply", id, part]) == 2
+    assert "run by itself once applied" in capsys.readouterr().err
+    with pytest.raises(ChangesError) as caught:
+        apply_changes(review.open(id).changes, only=part)
+    assert caught.value.kind is Kind.FLAGGED
+    assert not (project / part).exists()
+
+    assert main(["changes", "apply", id, part, "--allow-flagged", part]) == 0
+    assert (project / part).exists()
 
 
 def test_what_is_named_itself_needs_no_telling(project: Path, capsys: Captured) -> None:

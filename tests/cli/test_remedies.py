@@ -110,6 +110,21 @@ def test_nothing_to_undo_names_the_run(project: Path, capsys: Captured) -> None:
     assert "podbot changes show mine\n" in told
 
 
+def test_an_undo_of_no_run_names_the_one_that_was_applied_last(
+    project: Path, capsys: Captured
+) -> None:
+    for name in ("first", "second"):
+        ran(project, f"echo 1 > {name}", name)
+        said(capsys, "apply", name)
+    ran(project, "echo 1 > third", "newest")
+    told = said(capsys, "undo", code=2)
+    assert "nothing that was applied from newest is left to undo\n" in told
+    assert told.endswith("what was applied here last is of second: podbot changes undo second\n")
+    assert "second" not in said(capsys, "undo", "newest", code=2)
+    assert "undone: 1 path" in said(capsys, "undo", "second")
+    assert told.replace("second", "first") == said(capsys, "undo", code=2)
+
+
 def test_a_name_that_is_taken_is_told_without_an_id(project: Path, capsys: Captured) -> None:
     id = ran(project, "echo 2 > a", "c")
     assert main(["run", "--name", "c", "--", "true"]) == 125

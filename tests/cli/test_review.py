@@ -255,7 +255,8 @@ def test_apply_stops_at_what_runs_by_itself(project: Path, capsys: Captured) -> 
     err = capsys.readouterr().err
     status, told = finish_as_data(id, "apply")
 
-    assert "podbot: this would run by itself once applied:\n  .envrc: " in err
+    assert err.count("\n  .envrc: ") == 1
+    assert "podbot run: nothing was applied, as some of it runs by itself" in err
     assert f"podbot changes pick {short(id)}" in err
     assert f"kept as {short(id)}" in err
     assert (status, told["outcome"], told["runs_by_itself"]) == (2, "kept", 1)

@@ -14,8 +14,9 @@ from screen import PODBOT, Screen
 
 from podbot import api
 from podbot.api import LaunchRequest, Streams
+from podbot.cli.run import Saying, worth_saying
 from podbot.config import places
-from podbot.errors import Kind, PodbotError
+from podbot.errors import ContainerError, Kind, PodbotError
 from podbot.runs import records
 from podbot.sandbox import layers
 
@@ -135,6 +136,26 @@ def test_the_engine_that_is_missing_is_said(project: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 125
     assert "/no/such.sock" in done.stderr and "remedy" in done.stderr
+
+
+def test_without_an_engine_the_backend_that_needs_none_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = Saying("run", None, quiet=False)
+    said.failed(ContainerError("none was found", kind=Kind.NO_ENGINE, remedy="install Podman"))
+    *_, remedy, more = capsys.readouterr().err.splitlines()
+    assert remedy == "  remedy: install Podman"
+    assert more == "          or leave out --backend: the overlay needs no engine and no image"
+    said.failed(ContainerError("it is gone", kind=Kind.IMAGE_NOT_FOUND, remedy="pull it"))
+    assert "overlay" not in capsys.readouterr().err
+
+
+def test_a_limit_that_nobody_asked_for_is_no_note_at_each_start() -> None:
+    notes = (
+        "the limit on cpu is not enforced: a rootless engine cannot on control groups of version 1",
+        "works on a copy, because it must",
+    )
+    assert list(worth_saying(notes)) == ["works on a copy, because it must"]
 
 
 # A package's

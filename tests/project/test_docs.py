@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,21 @@ def test_the_code_of_a_page_runs(page: Path, workplace: Path) -> None:
     run_code_of(page)
 
     assert [path.name for path in workplace.iterdir()] == ["project"]
+
+
+@pytest.mark.parametrize("name", ["changes", "sections", "tools"])
+def test_a_page_says_what_its_code_needs_and_leaves_it_as_it_was(
+    name: str, workplace: Path
+) -> None:
+    page, project = ROOT / "docs" / f"{name}.md", workplace / "project"
+    shutil.rmtree(project)
+    (needed,) = re.findall(r"^```sh\n(mkdir project .*?)^```$", page.read_text(), re.S | re.M)
+    subprocess.run(["sh", "-ec", needed], check=True)
+
+    run_code_of(page)
+
+    left = [str(path.relative_to(project)) for path in project.rglob("*")]
+    assert (left, (project / "README.md").read_text()) == (["README.md"], "the old one\n")
 
 
 def test_the_readme_shows_what_it_says(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:

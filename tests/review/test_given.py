@@ -57,6 +57,8 @@ def test_one_path_is_one_path(project: Path) -> None:
     assert [change.path for change in found.select("src")] == ["src/new"]
     assert [change.path for change in found.pick("src").changes] == ["src/new"]
     assert [change.path for change in changes.select_changes(found.changes, "src")] == ["src/new"]
+    for files in (found.diff("src", "numbers"), found.diff(["src", "numbers"])):
+        assert [file.change.path for file in files] == ["numbers", "src/new"]
     assert found.consent(".envrc").paths == [f"{project}/.envrc"]
     assert [change.path for change in found.apply("src").changed] == ["src/new"]
     assert found.undo("src").restored == (f"{project}/src/new",)

@@ -281,7 +281,13 @@ def test_without_an_engine_podman_is_advised(
 ) -> None:
     monkeypatch.setattr(probing, "_engine_sockets", lambda: [str(tmp_path / "absent.sock")])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "install Podman" in str(probing._engine().fix)
+    for system, fix in (
+        ({"ID": "debian"}, "install Podman: sudo apt-get install podman"),
+        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "Podman: sudo dnf install podman"),
+        ({"ID": "of-my-own"}, "install Podman"),
+    ):
+        monkeypatch.setattr(probing.platform, "freedesktop_os_release", lambda found=system: found)
+        assert str(probing._engine().fix).endswith(fix)
     shutil.copy("/bin/true", tmp_path / "podman")
     assert probing._engine().state == "found"
     assert "a service of its own" in probing._engine().detail

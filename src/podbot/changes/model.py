@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import BinaryIO, Protocol, runtime_checkable
 
-from podbot.frozen import dataclass, field
+from podbot.frozen import dataclass, field, replace
 from podbot.sandbox import extents
 
 TYPE_CHECKING = False
@@ -283,7 +283,8 @@ class ChangeSet:
     made, for those that came from elsewhere and have no start.
 
     ``merges`` are, by absolute path, the changes that met what other runs applied: see `merging`.
-    ``unaltered`` are absolute paths of renames that left every byte as it was.
+    ``unaltered`` are absolute paths of renames that left every byte as it was. ``left_out`` are
+    changes of the same run that were not chosen: what is chosen is judged as a part of all.
     """
 
     targets: tuple[str, ...]
@@ -298,6 +299,7 @@ class ChangeSet:
     olds: Mapping[str, OldFacts | None] | None = None
     merges: Mapping[str, Merge] = field(default_factory=dict)
     unaltered: frozenset[str] = frozenset()
+    left_out: tuple[Change, ...] = ()
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)
@@ -307,6 +309,18 @@ class ChangeSet:
 
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+    def narrowed(
+        self, is_chosen: Callable[[Change], bool], folder_times: dict[str, int]
+    ) -> ChangeSet:
+        """Only the chosen ones, with these times of folders; the others are known as left out."""
+        chosen: list[Change] = []
+        others = [*self.left_out]
+        for change in self.changes:
+            (chosen if is_chosen(change) else others).append(change)
+        return replace(
+            self, changes=tuple(chosen), folder_times=folder_times, left_out=tuple(others)
+        )
 
     def digest(self, change: Change, *, old: bool = False) -> str | None:
         """The SHA-256 of one side's contents, None where it is not a regular file."""

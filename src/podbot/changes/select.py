@@ -16,7 +16,7 @@ from podbot.changes import next_steps
 from podbot.changes.given import Paths, paths
 from podbot.changes.model import Change, ChangeSet, FileType
 from podbot.errors import ChangesError, Kind
-from podbot.frozen import dataclass, replace
+from podbot.frozen import dataclass
 
 ANY_DEPTH = "**"
 MOST_COMPARED = 2000
@@ -51,10 +51,9 @@ def select(changes: ChangeSet, patterns: Paths) -> ChangeSet:
             remedy=next_steps.PATHS,
         )
     _add_new_folders(changes, chosen)
-    return replace(
-        changes,
-        changes=tuple(each for each in changes if (each.target, each.path) in chosen),
-        folder_times=_complete_folders(changes, chosen, wanted),
+    return changes.narrowed(
+        lambda change: (change.target, change.path) in chosen,
+        _complete_folders(changes, chosen, wanted),
     )
 
 

@@ -31,6 +31,7 @@ from podbot.config import places
 from podbot.errors import ChangesError, Kind
 from podbot.review import Consent, Picked, Review, data
 from podbot.review.reading import refuse_live
+from podbot.runs import records
 
 DONE, NO = 0, 1
 ALL = "all"
@@ -111,8 +112,13 @@ def _show_applied(found: Review, applied: Applied, allowed: list[str], json: boo
 def undo(arguments: argparse.Namespace) -> int:
     """`podbot changes undo`."""
     found, paths = opened(arguments), arguments.paths
-    with _telling_interrupts(found, "undone"), doing("undoing", found, Given.of(arguments)):
-        undone = found.undo(paths, on_conflict=arguments.on_conflict)
+    try:
+        with _telling_interrupts(found, "undone"), doing("undoing", found, Given.of(arguments)):
+            undone = found.undo(paths, on_conflict=arguments.on_conflict)
+    except ChangesError as error:
+        if error.kind is Kind.NOTHING_TO_UNDO and arguments.id == records.LAST:
+            raise _nothing_of_the_last(error) from error.__cause__
+        raise
     for line in undone.recovered:
         warn(f"podbot: {wording.message(remedies.with_names(line))}")
     if arguments.json:
@@ -120,6 +126,25 @@ def undo(arguments: argparse.Namespace) -> int:
     else:
         tell("\n".join(outcomes.undone(found, undone, paths)))
     return NO if undone.skipped and not undone.restored else DONE
+
+
+def _nothing_of_the_last(error: ChangesError) -> ChangesError:
+    """The same error; the run before may be what was meant, as the last one applied here is."""
+    from podbot.changes.applying.applied import applications
+    from podbot.review import finding
+
+    applied = [
+        (each.when, entry.called)
+        for entry in finding.entries(records.here())
+        for each in applications(entry.id)
+        if not each.undone
+    ]
+    if not applied:
+        return error
+    _, called = max(applied)
+    remedy = f"what was applied here last is of {wording.name(called)}: "
+    remedy += remedies.command("undo", called)
+    return ChangesError(error.message, kind=error.kind, remedy=remedy)
 
 
 def save(arguments: argparse.Namespace) -> int:

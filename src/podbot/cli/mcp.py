@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run import HOME_NOTE, say, variables
+from podbot.cli.run import say, variables, worth_saying
 from podbot.cli.run_options import absolute, seconds
 from podbot.cli.wording import is_terminal
 from podbot.sandbox import backends
@@ -137,9 +137,8 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 def _started(started: Started) -> None:
     """The tools can be called: say what the person would not expect."""
-    for note in started.notes:
-        if not note.startswith(HOME_NOTE):
-            say("mcp", f"note: {note}")
+    for note in worth_saying(started.notes):
+        say("mcp", f"note: {note}")
     if started.backend == backends.LOCAL:
         say("mcp", f"note: nothing isolates the tools; they work on {started.workdir} itself")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from podbot.cli import wording
 from podbot.cli.run_options import absolute
-from podbot.launch.attach import NOT_EXECUTABLE, NOT_FOUND
+from podbot.errors import Kind, PodbotError
 from podbot.sandbox.backends import LOCAL, OVERLAY
 from podbot.sandbox.layers import mounts
 
@@ -26,11 +26,20 @@ _ON_THE_COMMAND_LINE = {
 """What notes of sandboxes say to programs, and the same for who types."""
 
 
+def without_an_engine(error: PodbotError) -> str:
+    """An error as it is told; where no engine was found, with the way that needs none."""
+    if error.kind is not Kind.NO_ENGINE:
+        return str(error)
+    return f"{error}\n          or leave out --backend: the overlay needs no engine and no image"
+
+
 def not_started(program: str, command: Sequence[str], outcome: RunOutcome) -> str | None:
     """What to do about a command that could not be started; None if it was."""
     name = command[0]
     if outcome.problem is None or not outcome.problem.startswith(f"{name}: "):
         return None
+    from podbot.launch.attach import NOT_EXECUTABLE, NOT_FOUND  # there since the run
+
     if outcome.exit_status == NOT_EXECUTABLE:
         file = shlex.quote(name)
         return f"make it executable (chmod +x {file}), or name what runs it: sh {file}"

@@ -39,9 +39,12 @@ MENU_HELP = """\
   d  discard: throw it away for good; asks first"""
 
 
-def finish(entry_id: str, decision: Decision) -> int:
-    """Tell what a run changed and do what was decided with it; 0, or 2 if that was refused."""
-    return _End(entry_id).see_to(decision)
+def finish(entry_id: str, decision: Decision, program: str = "run") -> int:
+    """Tell what a run changed and do what was decided with it; 0, or 2 if that was refused.
+
+    ``program`` is the one of ours that tells it.
+    """
+    return _End(entry_id, program).see_to(decision)
 
 
 def finish_as_data(entry_id: str, decision: Decision) -> tuple[int, Data]:
@@ -50,14 +53,15 @@ def finish_as_data(entry_id: str, decision: Decision) -> tuple[int, Data]:
     That is the keys of `podbot changes show --json` without the changes themselves, and ``outcome``
     (``nothing``, ``applied``, ``discarded``, ``kept``), with ``applied`` or ``error``.
     """
-    end = _End(entry_id, json=True)
+    end = _End(entry_id, "run", json=True)
     return end.see_to(decision), end.data
 
 
 class _End:
     """One run that is over, and what is still to be said of it."""
 
-    def __init__(self, entry_id: str, json: bool = False):
+    def __init__(self, entry_id: str, program: str, *, json: bool = False):
+        self.program = program
         self.id, self.talk, self.json = entry_id, talk_on(sys.stderr), json
         self.called = entry_id
         self.data: Data = {"id": entry_id}
@@ -71,10 +75,18 @@ class _End:
             self._tell_kept()
         except PodbotError as error:
             self.data |= data.failure(error)
-            self._tell(f"podbot: {_named(str(error))}")
+            self._tell(self._refused(error))
             self._tell_kept()
             return FAILED
         return DONE
+
+    def _refused(self, error: PodbotError) -> str:
+        """Why it was not done. What runs by itself is not listed again: it is right above."""
+        text = str(error)
+        if error.kind is Kind.FLAGGED:
+            text = "nothing was applied, as some of it runs by itself once applied (see above)"
+            text += f"\n  remedy: {error.remedy}"
+        return f"podbot {self.program}: {_named(text)}"
 
     def _come(self, decision: Decision) -> None:
         found = self._opened()
@@ -140,7 +152,7 @@ class _End:
                 else:
                     self.talk.say(MENU_HELP)
             except PodbotError as error:
-                self.talk.say(f"podbot: {_named(str(error))}")
+                self.talk.say(f"podbot {self.program}: {_named(str(error))}")
 
     def _tell_what_runs(self, about: Summary) -> None:
         """Once more: what was shown since has moved it off the screen."""

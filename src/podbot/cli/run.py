@@ -11,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from podbot.cli.run_options import (
@@ -69,8 +70,9 @@ group; a second Ctrl-C kills it. What it does not read of stdin is left to the n
 What the command leaves running in the background ends with it. --json prints one line on
 stderr, the last one, in place of everything else podbot would say."""
 
-HOME_NOTE = "other writes below "
-"""How the note begins that holds for nearly every sandbox, and so is not worth a line each time."""
+_ORDINARY = ("other writes below ", "the limit on ")
+"""How notes begin that are not worth a line each time: what holds for nearly every sandbox, and of
+limits those that nobody asked for. (`changes show` and the guarantees have them.)"""
 
 NOT_ISOLATED = """NOTHING IS ISOLATED (--backend local)
   the command works on {folder} itself, as you, with all you may do
@@ -137,7 +139,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         said.discarded(outcome, options.json)
         code = outcome.exit_status
     else:
-        code = finish(outcome, options.decision, options.json)
+        code = finish(program, outcome, options.decision, options.json)
     if outcome.not_kept and options.decision != "discard":
         said.not_kept(outcome)
     if outcome.problem is not None and code == 0:
@@ -223,6 +225,15 @@ def _refuse_for_local(options: Options) -> None:
             )
 
 
+def worth_saying(notes: Iterable[str]) -> Iterator[str]:
+    """The notes of a sandbox that its person should read at once, in words of the command line."""
+    for note in notes:
+        if not note.startswith(_ORDINARY):
+            from podbot.cli.notes import typed  # most sandboxes have nothing to say
+
+            yield typed(note)
+
+
 def variables(words: Iterable[str], program: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """The variables that are given a value, and those that keep the one they have here.
 
@@ -265,11 +276,8 @@ class Saying:
             say(self._program, f"{NOT_ISOLATED.format(folder=record.targets[0])}")
         elif not reviewed and not self._quiet:
             say(self._program, f"note: {NOT_REVIEWED.format(backend=record.backend)}")
-        for note in () if self._quiet else record.notes:
-            if not note.startswith(HOME_NOTE):
-                from podbot.cli.notes import typed
-
-                say(self._program, f"note: {typed(note)}")
+        for note in () if self._quiet else worth_saying(record.notes):
+            say(self._program, f"note: {note}")
         if self._program == "shell" and reviewed and not self._quiet and sys.stderr.isatty():
             say("shell", f"changes in {', '.join(record.targets)} are kept apart; exit to see them")
 
@@ -322,15 +330,16 @@ class Saying:
             return
         if record is not None:
             self.calm()
+        from podbot.cli.notes import without_an_engine
         from podbot.cli.remedies import with_names
 
-        say(self._program, with_names(str(error)))
+        say(self._program, with_names(without_an_engine(error)))
         if kept is not None:
             word = records.find(kept.id).called
             say(self._program, f"what it wrote is kept: podbot changes show {shlex.quote(word)}")
 
 
-def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
+def finish(program: str, outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
     """See to the changes; gives the exit code of it all."""
     if not outcome.changed:
         if json:
@@ -344,7 +353,7 @@ def finish(outcome: RunOutcome, decision: Decision | None, json: bool) -> int:
     # Heavy, and not needed when nothing was changed.
     from podbot.cli import review
 
-    done = review.finish(outcome.id, decision) == 0
+    done = review.finish(outcome.id, decision, program) == 0
     return outcome.exit_status if done else PODBOT_FAILED
 
 

@@ -16,7 +16,7 @@ from podbot.changes.given import Paths, numbers_or_pairs, paths
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType
 from podbot.changes.select import folder_of, is_new_folder, named, select
 from podbot.errors import ChangesError, Kind
-from podbot.frozen import dataclass, field, replace
+from podbot.frozen import dataclass, field
 
 if TYPE_CHECKING:
     from podbot.changes.diffs.hunks import Piece
@@ -147,10 +147,9 @@ def _narrowed(changes: ChangeSet, chosen: Collection[str]) -> ChangeSet:
         for path in change.paths:
             touched[change.where in chosen].add(folder_of(f"{change.target}/{path}"))
     complete = touched[True] - touched[False]
-    return replace(
-        changes,
-        changes=tuple(change for change in changes if change.where in chosen),
-        folder_times={w: time for w, time in changes.folder_times.items() if w in complete},
+    return changes.narrowed(
+        lambda change: change.where in chosen,
+        {w: time for w, time in changes.folder_times.items() if w in complete},
     )
 
 

@@ -113,11 +113,11 @@ class Review:
 
         return only_of(self.changes, only, self.here)
 
-    def diff(self, *only: str) -> Iterator[FileDiff]:
+    def diff(self, *only: Paths) -> Iterator[FileDiff]:
         """The changed lines of what paths mean, or of all, compared as they are asked for."""
         from podbot.changes.diffs.diff import diff
 
-        changes = self.select(only)
+        changes = self.select([path for each in only for path in given.paths("only", each)])
         return reading.read_from(self.entry, (diff(changes, change) for change in changes))
 
     def data(self) -> Data:

@@ -408,7 +408,29 @@ def _engine() -> Finding:
         fix = "sudo systemctl enable --now docker, and join the docker group"
         return Finding(name, "limited", f"{found}, but no socket answers", fix, required=False)
     detail = "neither podman nor docker; only the container backend needs one"
-    return Finding(name, "missing", detail, "install Podman", required=False)
+    command = _installing("podman")
+    fix = f"install Podman: {command}" if command else "install Podman"
+    return Finding(name, "missing", detail, fix, required=False)
+
+
+_INSTALLERS = {
+    "debian": "sudo apt-get install", "ubuntu": "sudo apt-get install",
+    "fedora": "sudo dnf install", "rhel": "sudo dnf install", "centos": "sudo dnf install",
+    "suse": "sudo zypper install", "opensuse": "sudo zypper install",
+    "arch": "sudo pacman -S", "alpine": "sudo apk add",
+}  # fmt: skip
+"""How families of distributions install a package."""
+
+
+def _installing(package: str) -> str | None:
+    """The command that installs a package on this distribution, if it is known."""
+    try:
+        about = platform.freedesktop_os_release()
+    except OSError:
+        return None
+    families = [about.get("ID", ""), *about.get("ID_LIKE", "").split()]
+    installer = next((_INSTALLERS[each] for each in families if each in _INSTALLERS), None)
+    return None if installer is None else f"{installer} {package}"
 
 
 def _engine_sockets() -> list[str]:

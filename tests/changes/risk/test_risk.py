@@ -17,6 +17,7 @@ from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk.judging import Flag, flags, flags_of
 from podbot.changes.risk.paths import fitting, parts_of
 from podbot.changes.risk.rules import FRESH_ROOTS, RULES, Level
+from podbot.changes.select import select
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 TARGET = "/srv/project"
@@ -476,6 +477,44 @@ def test_commands_of_a_virtual_environment_are_flagged(target: Path) -> None:
     assert level(added("bin/python", 0o755)) is WHEN_USED
     (target / "pyvenv.cfg").touch()
     assert level(added("bin/pip", 0o755, str(target))) is BY_ITSELF
+
+
+@pytest.mark.parametrize(
+    ("chosen", "others"),
+    [
+        ([added("v/bin/ls", 0o755), added("v/bin/git", 0o755)], [added("v/pyvenv.cfg")]),
+        ([added("b/config")], [added("b/HEAD"), added("b/objects/x"), added("b/refs/x")]),
+        (
+            [added("b/hooks/update", 0o755)],
+            [added("b/HEAD"), folder("b/objects"), folder("b/refs")],
+        ),
+    ],
+)
+def test_what_is_chosen_is_judged_as_a_part_of_the_run(
+    chosen: list[Change], others: list[Change]
+) -> None:
+    whole = of(*chosen, *others)
+    part = select(whole, [change.path for change in chosen])
+    assert {flag.level for flag in flags(part)} == {BY_ITSELF}
+    assert flags(part) == flags(whole)[: len(flags(part))]
+    again = select(part, chosen[0].path)
+    assert flags(again) == flags(part)[:1]
+
+
+def test_what_only_what_was_left_out_removes_is_there_still(target: Path) -> None:
+    here = str(target)
+    (target / "pyvenv.cfg").touch()
+    (target / "package").mkdir()
+    (target / "package/__init__.py").touch()
+    going = [
+        Change(ChangeKind.DELETED, here, path, state(), None)
+        for path in ("pyvenv.cfg", "package/__init__.py")
+    ]
+    command, module = added("bin/pip", 0o755, here), added("package/json.py", target=here)
+    whole = of(command, module, *going)
+    assert [flag.level for flag in flags(select(whole, ["bin/pip"]))] == [BY_ITSELF]
+    # It may be removed by the next choice, and then the module is on its own.
+    assert [flag.level for flag in flags(select(whole, ["package/json.py"]))] == [BY_ITSELF]
 
 
 def test_the_home_folder_has_a_folder_of_commands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from podbot.changes.late import expression
 from podbot.changes.model import Change, ChangeKind, FileType
@@ -137,18 +137,21 @@ def _in_store_of_submodule(rest: Sequence[str]) -> bool:
 
 
 class Repositories:
-    """Which folders git would take for a repository once the changes are there."""
+    """Which folders git would take for a repository once the changes are there.
 
-    def __init__(self, changes: Iterable[Change]):
+    ``left_out`` are changes that may follow: what they bring counts, what they remove stays.
+    """
+
+    def __init__(self, changes: Iterable[Change], left_out: Iterable[Change] = ()):
+        changes = tuple(changes)
         self._brought: dict[str, set[str]] = {}
-        self._taken: set[str] = set()
+        self._taken = {change.where for change in changes if change.new is None}
         self._answers: dict[str, bool] = {}
         seen: set[str] = set()
-        for change in changes:
-            path = change.where
+        for change in chain(changes, left_out):
             if change.new is None:
-                self._taken.add(path)
                 continue
+            path = change.where
             above, _, last = path.rpartition("/")
             # What a folder's own path tells need not be told again for all that is in it.
             if above in seen and last.isascii() and last.lower() not in TELLING:

@@ -1,9 +1,11 @@
 """What would run once changes are applied to the host, without the user meaning to run it.
 
 Two levels: what runs *by itself* needs a consent of its own, what runs *when used* is pointed out.
-Judged by the path (`rules`), by what the thing is (a link out of the target, a setuid file, a
-new program), and by what this host already does with that path (`_host`). Reads little and
-writes nothing; a flag is a warning for a person, no proof that the rest is harmless.
+What was chosen of a run is judged as a part of it: that a command comes before the file that makes
+its folder one must not spare it the question. Judged by the path (`rules`), by what the thing is
+(a link out of the target, a setuid file, a new program), and by what this host already does with
+that path (`_host`). Reads little and writes nothing; a flag is a warning for a person, no proof
+that the rest is harmless.
 """
 
 from __future__ import annotations
@@ -61,19 +63,26 @@ class _Review:
 
     def __init__(self, changes: ChangeSet):
         self._changes, self._contents = changes, changes.contents
-        self._host = Host(changes.targets, changed=(change.where for change in changes))
-        self._repositories = Repositories(changes)
+        run = (*changes, *changes.left_out)
+        self._host = Host(changes.targets, changed=(change.where for change in run))
+        self._repositories = Repositories(changes, changes.left_out)
         self._ordinary = Ordinary(self._host, self._repositories)
         self._packages: dict[str, bool] = {}
         self._environments: dict[str, bool] = {}
 
     @cached_property
     def _brought(self) -> set[str]:
-        return {change.where for change in self._changes if change.new is not None}
+        run = (*self._changes, *self._changes.left_out)
+        return {change.where for change in run if change.new is not None}
 
     @cached_property
     def _gone(self) -> set[str]:
         return {change.where for change in self._changes if change.new is None}
+
+    @cached_property
+    def _going(self) -> set[str]:
+        """What goes now, or may go with what was left out: it excuses nothing."""
+        return self._gone | {each.where for each in self._changes.left_out if each.new is None}
 
     def flags(self, change: Change) -> tuple[Flag, ...]:
         """What one change would run: only the strongest level, each reason once."""
@@ -295,7 +304,7 @@ class _Review:
         if known is None:
             # One that the same changes bring is no excuse: it may be there for that.
             file = f"{folder}/__init__.py"
-            known = self._packages[folder] = file not in self._gone and os.path.lexists(file)
+            known = self._packages[folder] = file not in self._going and os.path.lexists(file)
         return known
 
 
