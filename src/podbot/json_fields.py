@@ -24,15 +24,16 @@ class RepeatedNameError(ValueError):
         self.name = name
 
 
-def parsed(text: str | bytes | bytearray, *, unique: bool = False) -> object:
+def parsed(text: str | bytes | bytearray, *, unique: bool = False, whole: bool = False) -> object:
     """What a JSON text says, or `ValueError`: no NaN, no bottomless nesting.
 
-    ``unique``: nor a name that comes twice in one object (`RepeatedNameError`).
+    ``unique``: nor a name that comes twice in one object (`RepeatedNameError`). ``whole``: nor a
+    number that is not whole, and so none that is too large for one either (``1e999``).
     """
     if not isinstance(text, str):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     try:
-        found: object = (_UNIQUE if unique else _STRICT).decode(text)
+        found: object = (_UNIQUE if unique else _WHOLE if whole else _STRICT).decode(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     return found
@@ -40,6 +41,10 @@ def parsed(text: str | bytes | bytearray, *, unique: bool = False) -> object:
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _refuse_fraction(number: str) -> NoReturn:
+    raise ValueError(f"{number[:40]} is not a whole number")
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -55,6 +60,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 # Made once: json.loads with options makes a decoder each time.
 _STRICT = json.JSONDecoder(parse_constant=_refuse)
+_WHOLE = json.JSONDecoder(parse_constant=_refuse, parse_float=_refuse_fraction)
 _UNIQUE = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_object)
 
 

@@ -73,6 +73,7 @@ _NUMBERS = {
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
     "statx": 291 if MACHINE == "aarch64" else 332,
+    "fallocate": 47 if MACHINE == "aarch64" else 285,
     "clone": 220 if MACHINE == "aarch64" else 56,
     "capset": 91 if MACHINE == "aarch64" else 126,
 }
@@ -211,6 +212,15 @@ def sync_file_system(fd: int) -> None:
     """Wait until the file system a descriptor is on has everything on its disk."""
     if _libc.syncfs(fd) < 0:
         raise KernelError(ctypes.get_errno(), "syncfs")
+
+
+def reserve(fd: int, offset: int, size: int) -> None:
+    """Keep room for a file on its disk, from an offset on; the file stays as long as it is."""
+    keep_size = 1
+    _call(
+        "fallocate", ctypes.c_int(fd), ctypes.c_int(keep_size), ctypes.c_long(offset),
+        ctypes.c_long(size),
+    )  # fmt: skip
 
 
 def clone_tree(path: bytes, recursive: bool = False) -> int:

@@ -698,3 +698,58 @@ def test_a_start_loads_neither_argparse_nor_other_heavy_modules(target: Path) ->
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_in_a_folder_that_was_removed_it_is_named_and_what_to_do(tmp_path: Path) -> None:
+    for words in (["run", "--", "true"], ["run", "--json", "--", "true"], ["shell"]):
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        code = "import os, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])\n"
+        code += "os.execv(sys.executable, sys.argv[2:])"
+        argv = [sys.executable, "-c", code, str(gone), *PODBOT, *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 125, done
+        told = done.stdout + done.stderr
+        assert "current folder" in told and "remedy" in told, done
+
+
+def test_with_nowhere_to_say_it_the_code_is_that_of_podbot_failing(tmp_path: Path) -> None:
+    argv = [*PODBOT, "run", "--json", "--", "sh", "-c", "echo x > x"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(argv, cwd=tmp_path, stdout=full, stderr=full, check=False)
+    assert done.returncode == 125
+
+
+@pytest.mark.parametrize("home", ["rel", "", None])
+def test_a_home_that_is_no_absolute_path_puts_no_state_here(
+    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pwd
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(places.STATE_VARIABLE, raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
+    own = pwd.getpwuid(os.getuid()).pw_dir
+    assert places.state_place() == Path(own, ".local/state/podbot")
+
+    def nobody(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(ChangesError) as caught:
+        places.state_place()
+    assert caught.value.kind is Kind.STATE_FAILED
+
+
+def test_a_state_folder_of_another_user_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(path: object) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(ChangesError) as caught:
+        places.unfinished()
+    assert caught.value.kind is Kind.STATE_FAILED
+    assert str(places.state_place()) in caught.value.message and caught.value.remedy

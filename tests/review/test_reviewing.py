@@ -411,3 +411,17 @@ def test_last_is_the_latest_here(project: Path) -> None:
     with pytest.raises(ChangesError) as caught:
         review.open(here="/usr")
     assert caught.value.kind is Kind.UNKNOWN_ID
+
+
+def test_a_run_that_was_discarded_meanwhile_is_unknown(project: Path) -> None:
+    found = review.open(ran(project, EDITS))
+    assert found.changes
+    review.open(found.entry.id).discard()
+    before = sorted(project.rglob("*"))
+
+    with pytest.raises(ChangesError) as caught:
+        found.apply()
+
+    assert caught.value.kind is Kind.UNKNOWN_ID
+    assert "the run was discarded" in caught.value.message
+    assert sorted(project.rglob("*")) == before

@@ -29,6 +29,17 @@ FIRST, SECOND, THIRD = (
 )
 
 
+PAST = {
+    "command": ["make"],
+    "started": 1.0,
+    "ended": 2.0,
+    "exit_status": 0,
+    "signal": None,
+    "timed_out": False,
+    "error": None,
+}
+
+
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Path) -> Iterator[Path]:
     """Runs of one test alone: no other's records, no other's layers."""
@@ -117,6 +128,17 @@ def test_a_killed_writer_leaves_the_old_record_or_the_new_one(own_state: Path) -
         lambda data: json.dumps({**data, "earlier": ["make"]}),
         lambda data: json.dumps({key: data[key] for key in data if key != "targets"}),
         lambda data: "[" * 100_000,
+        lambda data: json.dumps({**data, "started": 10**400}),
+        lambda data: json.dumps({**data, "started": float("nan")}),
+        lambda data: json.dumps({**data, "ended": float("inf")}),
+        lambda data: json.dumps({**data, "owner": float("inf")}),
+        lambda data: json.dumps(data).replace('"owner": ', '"owner": 1e999, "owner_": '),
+        lambda data: json.dumps({**data, "name": "n" * (records.MAX_NAME + 1)}),
+        lambda data: json.dumps({**data, "name": "a\x1b[2Jb"}),
+        lambda data: json.dumps({**data, "name": "last"}),
+        lambda data: json.dumps({**data, "title": "t" * (layers.MAX_TITLE + 1)}),
+        lambda data: json.dumps({**data, "command": ["c" * 2 * records.MAX_COMMAND]}),
+        lambda data: json.dumps({**data, "earlier": [PAST] * (records.MAX_EARLIER + 1)}),
         lambda data: json.dumps(data) + " " * records.MAX_RECORD,
     ],
 )
@@ -134,6 +156,24 @@ def test_a_broken_record_is_no_record_and_hides_no_layer(
     (entry,) = records.entries()
     assert (entry.id, entry.record, entry.layer) == (id, None, sandbox.layer)
     assert records.find(id[:12]).layer == sandbox.layer
+    assert records.unreadable() == [path]
+
+
+def test_what_is_written_can_be_read_up_to_every_limit() -> None:
+    words = ("w" * (records.MAX_COMMAND - 1), "x", "y" * 10)
+    for command in (words, words[::-1], ("",) * (2 * records.MAX_COMMAND), (words[0] + "zz",)):
+        past = Past(command, 1.0)
+        whole = record(
+            name="n" * records.MAX_NAME,
+            title="t" * layers.MAX_TITLE,
+            command=command,
+            earlier=(Past(("make",), 1.0), past),
+        )
+        records.write(whole)
+        assert records.read(FIRST) is not None
+    records.write(record(earlier=(Past(("make",), 1.0),) * records.MAX_EARLIER))
+    assert records.read(FIRST) is not None
+    assert records.unreadable() == []
 
 
 def test_a_link_or_a_stranger_in_the_folder_is_no_record(own_state: Path) -> None:

@@ -84,6 +84,7 @@ a remedy are on stderr), 130 interrupted, 143 told to end. `run`, `shell` and `e
 as their command does."""
 
 FAILED = 2
+PODBOT_FAILED = 125
 
 SIGNALLED = 128  # a shell adds the number of the signal that ended a program
 SIGINT = 2  # not from signal, which costs time
@@ -170,7 +171,8 @@ def _cannot_tell(words: list[str], why: str, file: object = None) -> int:
     # What is still held back cannot be written either: let the interpreter's last try go nowhere.
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return FAILED
+    # Those that end as their command does have a code of their own for what podbot cannot do.
+    return PODBOT_FAILED if words and words[0] in ("run", "shell", "exec") else FAILED
 
 
 def _leave(code: int) -> None:

@@ -47,6 +47,11 @@ def list_runs(arguments: argparse.Namespace) -> int:
         for run in finding.listed(entries):
             runs.append(run)
             progress.done += 1
+    for path in records.unreadable():
+        warn(
+            f"podbot: the record {wording.message(str(path))} makes no sense, so its run is told"
+            " without it; remove the file if that is all right"
+        )
     if arguments.json:
         from podbot.cli import as_data
         from podbot.review import data

@@ -33,7 +33,27 @@ def state_place() -> Path:
     base = os.environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(base):  # the XDG rules: a relative one does not count
         return Path(base) / "podbot"
-    return Path(os.path.expanduser("~")) / ".local" / "state" / "podbot"
+    return Path(_home()) / ".local" / "state" / "podbot"
+
+
+def _home() -> str:
+    """The home folder. A relative ``$HOME`` does not count: it would be a folder of the target."""
+    home = os.environ.get("HOME", "")
+    if os.path.isabs(home):
+        return home
+    import pwd  # seldom needed
+
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        home = ""
+    if not os.path.isabs(home):
+        raise ChangesError(
+            "nothing tells where the state folder is: there is no home folder",
+            kind=Kind.STATE_FAILED,
+            remedy=f"set HOME, or {STATE_VARIABLE}, to an absolute path",
+        )
+    return home
 
 
 def new_folder(*parts: str) -> Path:
@@ -80,6 +100,16 @@ def unfinished() -> list[str]:
         return sorted(os.listdir(state_place() / "journals" / UNFINISHED))
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise _not_read(error) from None
+
+
+def _not_read(error: OSError) -> ChangesError:
+    return ChangesError(
+        f"the state folder {state_place()} cannot be read: {error.strerror}",
+        kind=Kind.STATE_FAILED,
+        remedy=f"look whether HOME is yours, or set {STATE_VARIABLE} to a folder you own",
+    )
 
 
 def has_books(id: str) -> bool:
@@ -91,6 +121,8 @@ def has_books(id: str) -> bool:
         names = os.listdir(state / "journals")
     except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as error:
+        raise _not_read(error) from None
     return any(name.startswith(f"{id}.") for name in names)
 
 

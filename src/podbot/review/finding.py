@@ -123,7 +123,11 @@ def listed(found: Iterable[Entry]) -> Iterator[Listed]:
                 continue
             count, size = len(changes), sum(change.size for change in changes)
         applied = not (count or size or entry.live)
-        applied = applied and any(not each.undone for each in applications(entry.id))
+        try:
+            applied = applied and any(not each.undone for each in applications(entry.id))
+        except ChangesError as error:  # its journal, and nobody else's
+            yield Listed(entry, None, None, problem=error.message)
+            continue
         yield Listed(entry, count, size, applied)
 
 

@@ -58,6 +58,15 @@ def refuse_live(entry: Entry, doing: str) -> None:
         )
 
 
+def refuse_gone(entry: Entry, met: str = "") -> None:
+    """Raise kind ``unknown_id`` if somebody discarded a run that was there when it was found.
+
+    ``met`` is what was met because of that.
+    """
+    if entry.layer is not None and not entry.layer.path.is_dir():
+        raise discarded(entry, f", or something removed its layer{met and f'; {met}'}")
+
+
 def read(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
     """What a run changed, with renames; with ``only`` at least what these paths mean.
 
@@ -77,8 +86,7 @@ def read(entry: Entry, only: Sequence[str] = ()) -> ChangeSet:
         raise ChangesError(
             f"nothing is left of the changes of {called}", kind=Kind.UNKNOWN_ID, remedy=GONE
         )
-    if not entry.layer.path.is_dir():
-        raise discarded(entry, ", or something removed its layer")
+    refuse_gone(entry)
     with naming_errors(entry):
         return capture.read(entry.layer, only)
 

@@ -179,6 +179,7 @@ class Review:
         # Before anything is looked at; what was picked may decide otherwise below.
         on_conflict = given.one_of("on_conflict", on_conflict, given.ON_CONFLICT)
         refuse_live(self.entry, "applied")
+        reading.refuse_gone(self.entry)
         picked = only if isinstance(only, Picked) else Picked(self.select(only))
         if not isinstance(allow, Consent):
             allow = consent(picked.changes, self.changes, allow, self.here)
@@ -195,6 +196,8 @@ class Review:
                 on_conflict=on_conflict,
             )
         except ChangesError as error:
+            if error.kind is Kind.APPLY_FAILED:
+                reading.refuse_gone(self.entry, error.message)
             if error.remedy == next_steps.ALLOW:
                 error.remedy = next_steps.ALLOW_IN_REVIEW
             raise

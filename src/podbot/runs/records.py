@@ -241,6 +241,16 @@ def read(id: str) -> Record | None:
     return None if len(data) > MAX_RECORD else _decoded(id, data)
 
 
+def unreadable() -> list[Path]:
+    """Records that are there and make no sense: what they are of is listed without them, if at all.
+
+    Nothing removes them but their user, or whoever discards the run.
+    """
+    folder = state_place() / FOLDER
+    paths = [folder / f"{id}.json" for id in sorted(_recorded()) if read(id) is None]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
 def remove(id: str) -> None:
     """Forget a run. Its layer, if there is one, stays and is listed without a record."""
     path = _path(state_place() / FOLDER, id)
@@ -336,9 +346,17 @@ def _decoded(id: str, data: bytes) -> Record | None:
         if found.number("version") != VERSION or found.text("id") != id:
             return None
         past = _decoded_past(found)
+        name, title = found.optional_text("name"), found.optional_text("title")
+        earlier = found.items("earlier")
+        if (
+            (name is not None and problem_of(name))
+            or (title is not None and len(title) > layers.MAX_TITLE)
+            or len(earlier) > MAX_EARLIER
+        ):
+            return None  # nothing that podbot writes
         return Record(
             id,
-            found.optional_text("name"),
+            name,
             past.command,
             found.texts("targets"),
             found.text("backend"),
@@ -352,8 +370,8 @@ def _decoded(id: str, data: bytes) -> Record | None:
             past.error,
             tuple(map(_guarantee, found.items("guarantees"))),
             found.texts("notes"),
-            tuple(_decoded_past(Fields(each)) for each in found.items("earlier")),
-            found.optional_text("title"),
+            tuple(_decoded_past(Fields(each)) for each in earlier),
+            title,
             found.text("program", ""),
         )
     except ValueError:
@@ -361,8 +379,11 @@ def _decoded(id: str, data: bytes) -> Record | None:
 
 
 def _decoded_past(found: Fields) -> Past:
+    command = found.texts("command")
+    if sum(map(len, command)) + len(command) > MAX_COMMAND + len("…") * 4:
+        raise found.wrong("command", "one that is shortened")
     return Past(
-        found.texts("command"),
+        command,
         found.seconds("started"),
         found.seconds("ended") if found.has("ended") else None,
         found.optional_number("exit_status", -LARGEST),
@@ -498,19 +519,24 @@ def _unknown(word: str, found: Sequence[Entry] = ()) -> ChangesError:
     )
 
 
+def problem_of(name: str) -> str | None:
+    """Why nothing can be called so, whatever other runs are called; None if it can."""
+    if not 0 < len(name) <= MAX_NAME:
+        return f"it must have 1 to {MAX_NAME} characters"
+    if not name.isprintable() or name != name.strip():
+        return "it holds control characters, or spaces at an end"
+    if name == LAST:
+        return "it means the latest run"
+    if re.fullmatch(_LIKE_AN_ID, name):
+        return "it looks like an id"
+    if name.startswith("-") or "/" in name:
+        return "it looks like an option or a path"
+    return None
+
+
 def check_name(name: str) -> None:
     """Refuse a name that could not be told from an id, or that another run has."""
-    reason = None
-    if not 0 < len(name) <= MAX_NAME:
-        reason = f"it must have 1 to {MAX_NAME} characters"
-    elif not name.isprintable() or name != name.strip():
-        reason = "it holds control characters, or spaces at an end"
-    elif name == LAST:
-        reason = "it means the latest run"
-    elif re.fullmatch(_LIKE_AN_ID, name):
-        reason = "it looks like an id"
-    elif name.startswith("-") or "/" in name:
-        reason = "it looks like an option or a path"
+    reason = problem_of(name)
     if reason is not None:
         raise ChangesError(
             f"{name!r} cannot name a run: {reason}", kind=Kind.INVALID, remedy="choose another"

@@ -11,6 +11,18 @@ Target = str | os.PathLike[str]
 """A folder as its name is given."""
 
 
+def current_folder() -> str:
+    """Where we stand, or the error that says that there is nothing any more."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise LaunchError(
+            f"the current folder cannot be worked on: {error.strerror}; it may have been removed",
+            kind=Kind.TARGET_MISSING,
+            remedy="go to a folder that is there, or name one as the target",
+        ) from None
+
+
 def existing_folder(target: Target) -> Path:
     """A target as an absolute path without links, or the error that names what is wrong."""
     path = os.path.expanduser(os.fspath(target))

@@ -731,6 +731,16 @@ def test_a_full_disk_takes_everything_back(tmp_path: Path) -> None:
     assert done.stdout == "disk_full, and all is as it was\n"
 
 
+def test_a_full_disk_of_the_state_is_named_and_makes_no_conflicts(tmp_path: Path) -> None:
+    """In a mount namespace of its own, with ever more room in the state folder."""
+    program = Path(__file__).parents[1] / "full_state.py"
+    argv = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, str(program)]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "failed and worked\n"
+
+
 def test_a_link_that_was_to_become_a_folder_stays_if_an_apply_fails_before(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

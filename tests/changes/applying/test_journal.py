@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -12,6 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -360,6 +362,70 @@ def test_a_broken_journal_is_told_and_stops_nobody(target: Path) -> None:
     (own.folder / journal.PLAN).write_text("\n".join(lines))
     recover()
     assert not (target / "x").exists()
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        (journal.PLAN, lambda text: DEEP),
+        (journal.PLAN, lambda text: text.partition("\n")[0] + f"\n{DEEP}"),
+        (journal.PLAN, lambda text: re.sub('"created": [0-9.]+', '"created": 1e999', text)),
+        (journal.PLAN, lambda text: re.sub('"created": [0-9.]+', '"created": NaN', text)),
+        (journal.PLAN, lambda text: re.sub('"created": [0-9.]+', f'"created": {10**400}', text)),
+        (journal.PLAN, lambda text: re.sub('"file", [0-9]+', '"file", 1e999', text)),
+        (journal.PLAN, lambda text: re.sub('"file", [0-9]+', f'"file", {10**400}', text)),
+        (journal.DONE, lambda text: DEEP),
+        (journal.DONE, lambda text: text.replace("[0, ", "[1e999, ")),
+        (journal.DONE, lambda text: re.sub('"file", [0-9]+', f'"file", {10**400}', text)),
+    ],
+)
+def test_a_journal_that_makes_no_sense_names_itself_and_hides_nothing(
+    target: Path, name: str, spoil: Callable[[str], str]
+) -> None:
+    changes, _ = worked_on(target, "echo x > x")
+    applied = apply(changes)
+    layer = layers.get(changes.layer_id or "")
+    assert layer is not None
+    path = Path(applied.journal, name)
+    whole = path.read_text()
+    spoiled = spoil(whole)
+    assert spoiled != whole
+    path.write_text(spoiled)
+
+    with pytest.raises(ChangesError) as caught:
+        undo(applied.id)
+    assert caught.value.kind is Kind.STATE_FAILED
+    assert applied.journal in caught.value.message
+
+    assert len(capture(layer)) <= 1  # it shows what it cannot know to be applied
+    others, _ = worked_on(target, "echo y > y")
+    assert apply(others).changed
+    with suppress(ChangesError):
+        assert applications(applied.id.rpartition(".")[0])
+
+    path.write_text(whole)
+    undo(applied.id)
+    assert not (target / "x").exists()
+
+
+@pytest.mark.parametrize("text", [DEEP, "{", '{"moves": [[1]]}', '{"moves": [1e999]}'])
+def test_an_undo_of_which_nobody_can_tell_what_it_was_of_is_not_gone_on_with(
+    target: Path, text: str
+) -> None:
+    changes, _ = worked_on(target, "echo x > x; echo y > y")
+    applied = apply(changes)
+    own = journal.named(applied.id)
+    assert own is not None
+    own.mark_as(journal.UNDOING, text)
+
+    (line,) = recover()
+    assert str(own.folder) in line
+    assert (target / "x").exists() and (target / "y").exists()
+    os.unlink(own.folder / journal.UNDOING)
+    undo(applied.id)
 
 
 def test_the_whole_plan_is_on_disk_before_anything_moves(target: Path) -> None:

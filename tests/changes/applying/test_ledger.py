@@ -299,9 +299,21 @@ def test_a_ledger_that_is_cut_short_or_broken_proves_less_and_harms_nothing(
 
     path.write_bytes(whole[: len(whole) // 2])
     assert found(changes)
-    for broken in (b"", b"{", b"[1]\n" * 3, whole[:60] + b"\0\xff\n[]\n[1,2,3,4,5,6]\n[null]\n"):
+    head = whole.partition(b"\n")[0] + b"\n"
+    for broken in (
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b"[1]\n" * 3,
+        whole[:60] + b"\0\xff\n[]\n[1,2,3,4,5,6]\n[null]\n",
+        head + b"[" * 100_000,
+        head + b'["x.1",null,1e999,2]\n["f",0,[1,2,3],0,0,1,1]\n',
+        head + b'{"a":1,"b":2,"c":3,"d":4}\n["x.1",null,1,2]\n["f",0,[[1],2,3],[[1],2],0,1,1]\n',
+        head + b"\xff\n",
+    ):
         path.write_bytes(broken)
         assert set(found(changes)) == {"f", "d/one"}
+        ledger.prune([str(project)])
 
     path.write_bytes(whole[:-7])
     ledger.note(str(project), Deed("x.1", None, 1, 2), [Row("f", None, (1, 2, 3))])

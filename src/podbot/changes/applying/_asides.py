@@ -41,9 +41,10 @@ def aside(target: int, path: str, facts: os.stat_result, number: int) -> Aside:
 
 def noted(own: Journal) -> list[Aside]:
     """What an undo that was begun sets aside."""
-    facts = own.facts(journal.UNDOING)
-    rows = facts.get("aside", ()) if isinstance(facts, dict) else ()
-    return [Aside(target, path, tuple(which), name) for target, path, which, name in rows]
+    with own.reading():
+        facts = own.facts(journal.UNDOING)
+        rows = facts.get("aside", ()) if isinstance(facts, dict) else ()
+        return [Aside(target, path, tuple(which), name) for target, path, which, name in rows]
 
 
 def place_of(site: Site, one: Aside) -> Path:

@@ -22,6 +22,7 @@ from podbot.changes.diffs.text import shown_name
 from podbot.config import places
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
+from podbot.json_fields import parsed
 
 FOLDER = "locks"
 WAIT = 60.0
@@ -212,10 +213,13 @@ def _write(fd: int, owner: Owner | None) -> None:
 
 def _read(text: bytes) -> Owner | None:
     try:
-        pid, doing, run, targets = json.loads(text)
-        return Owner(int(pid), str(doing), run and str(run), tuple(map(str, targets)))
-    except (ValueError, TypeError):
+        found = parsed(text, whole=True)
+    except ValueError:
         return None
+    match found:
+        case [int(pid), str(doing), str() | None as run, [*targets]]:
+            return Owner(pid, doing, run, tuple(map(str, targets)))
+    return None
 
 
 def _owners() -> Iterator[tuple[Path, Owner]]:

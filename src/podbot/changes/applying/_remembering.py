@@ -1,15 +1,17 @@
 """What an application or its undoing leaves, told to the ledger of each target.
 
 Looks at the host once more, so that only what is still as podbot left it is noted. A ledger that
-cannot be written makes conflicts that are none, and does no harm: nothing here fails.
+cannot be written makes conflicts that are none, and does no harm: no note fails. So that a full
+disk does not come to that, room for the notes is kept before anything is touched.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from podbot.changes import _git_index
 from podbot.changes.applying import _placing, journal, ledger
@@ -17,13 +19,57 @@ from podbot.changes.applying._forward import Result
 from podbot.changes.applying._site import Site
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.ledger import Deed, Row
-from podbot.changes.applying.moves import Folder, Move
+from podbot.changes.applying.moves import Folder, Move, Plan
 from podbot.changes.model import FILE, FOLDER, Identity, State
-from podbot.errors import ChangesError
+from podbot.config import places
+from podbot.errors import ChangesError, Kind
 
 Entry = Move | Folder
 Touched = tuple[int, State, State]
 """A file of which only another name was moved: the index of its target, then and now."""
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MOST_ROWS = 4
+"""How many rows a path gets: when it is applied and when that fails, for it and for its file."""
+
+
+@contextmanager
+def room_for_notes(plan: Plan, linked: Iterable[tuple[int, str, State]]) -> Iterator[None]:
+    """Keep room for what is noted of an application and of taking it back at once.
+
+    Raises `ChangesError` (``disk_full``) if there is none.
+    """
+    paths: dict[int, list[str]] = {}
+    entries: list[Entry] = [*plan.moves, *plan.folders]
+    for entry in entries:
+        paths.setdefault(entry.target, []).append(entry.path)
+    for target, path, _ in linked:
+        paths.setdefault(target, []).append(path)
+    try:
+        for target, here in paths.items():
+            try:
+                ledger.reserve(plan.places[target].path, here * _MOST_ROWS)
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise _no_room() from None
+            except ChangesError:
+                continue  # nothing can be noted, and that is no harm
+        yield
+    finally:
+        for target in paths:
+            with suppress(OSError, ChangesError):
+                ledger.release(plan.places[target].path)
+
+
+def _no_room() -> ChangesError:
+    folder = places.state_place()
+    return ChangesError(
+        f"the changes cannot be applied: the disk of podbot's state folder {folder} is full;"
+        " nothing is changed",
+        kind=Kind.DISK_FULL,
+        remedy="make room there, or set PODBOT_STATE to another folder",
+    )
 
 
 def applied(

@@ -222,6 +222,14 @@ class Site:
 
     def keep(self, move: Move, spot: Spot) -> bool:
         """Carry what was taken out into the store; False if it had to be copied, and is both."""
+        try:
+            return self._keep(move, spot)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # only the store is written to
+                error.filename, error.filename2 = self.plan.places[move.target].kept, None
+            raise
+
+    def _keep(self, move: Move, spot: Spot) -> bool:
         store, name = self._stores[move.target], self.plan.kept_as(move)
         if self.plan.shelf:
             self._make_shelf(move.target, move.number // self.plan.shelf)

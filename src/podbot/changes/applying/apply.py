@@ -309,8 +309,9 @@ class _Application:
                 return open(part.file, "rb", buffering=0), None
             return descriptor(change) if descriptor else contents.open_new(change), change.new
 
-        with Site(plan, list(trees.values())) as site:
+        with Site(plan, list(trees.values())) as site, ExitStack() as room:
             site.refuse_if_not_ours(self._remedy())
+            room.enter_context(_remembering.room_for_notes(plan, planned.linked))
             _write_plan(own, plan)
             try:
                 result = carry_out(site, source)
@@ -347,9 +348,9 @@ def _write_plan(own: Journal, plan: Plan) -> None:
         own.write(plan)
     except OSError as error:
         raise ChangesError(
-            f"the journal cannot be written: {error.strerror}",
+            f"the journal {own.folder} cannot be written: {error.strerror}; nothing is changed",
             kind=Kind.DISK_FULL if _is_full(error) else Kind.STATE_FAILED,
-            remedy="make room, or name another state folder",
+            remedy="make room there, or set PODBOT_STATE to another folder",
         ) from None
 
 
@@ -403,5 +404,5 @@ def _os_failure(error: OSError, after: str) -> ChangesError:
     return ChangesError(
         f"the changes cannot be applied: {error.strerror or error}{name}; {after}",
         kind=Kind.DISK_FULL if full else Kind.APPLY_FAILED,
-        remedy="make room and try again" if full else "put it right and try again",
+        remedy="make room there and try again" if full else "put it right and try again",
     )

@@ -24,11 +24,12 @@ from pathlib import Path
 
 from podbot.changes.applying import _locks, _syncing
 from podbot.changes.applying._parts import Part, without
-from podbot.changes.applying.moves import Move, Place, Plan
+from podbot.changes.applying.moves import Head, Move, Place, Plan
 from podbot.changes.late import expression
 from podbot.config import places
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.frozen import dataclass
+from podbot.json_fields import Fields, parsed
 from podbot.sandbox import layers
 
 PLAN = "journal.jsonl"
@@ -106,8 +107,10 @@ class Journal:
     @property
     def left(self) -> tuple[str, ...]:
         """What could not be taken back, each with the reason."""
-        facts = self.facts(UNDONE)
-        return tuple(facts.get("left", ())) if isinstance(facts, dict) else ()
+        with suppress(ChangesError), self.reading():
+            facts = self.facts(UNDONE)
+            return Fields(facts).texts("left", []) if isinstance(facts, dict) else ()
+        return ()  # it says where it is undone that it cannot be read
 
     @property
     def is_unfinished(self) -> bool:
@@ -174,24 +177,32 @@ class Journal:
 
         Raises `ChangesError` (kind ``state_failed``) if it cannot be read.
         """
-        try:
+        with self.reading():
             with open(self.folder / PLAN, encoding="ascii") as lines:
                 plan = Plan.of_lines(iter(lines))
             taken = Part.of(self.facts(TAKEN))
             return plan if taken is None else without(plan, taken)
-        except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
-            raise self.broken(error) from None
 
     def summary(self) -> Summary:
         """What the first line of the plan tells; `ChangesError` as for `read`."""
-        try:
+        with self.reading():
             with open(self.folder / PLAN, encoding="ascii") as lines:
-                head = json.loads(next(lines))
-            targets = tuple(str(target) for target, _ in head["places"])
-            stores = tuple(str(kept) for _, kept in head["places"])
-            roots = tuple((int(one), int(other)) for one, other in head.get("roots", ()))
-            return Summary(float(head["created"]), int(head["paths"]), stores, targets, roots)
-        except (OSError, ValueError, TypeError, KeyError, StopIteration) as error:
+                head = Head(parsed(next(lines, "")))
+            places = head.places()
+            return Summary(
+                head.seconds("created"),
+                head.number("paths"),
+                tuple(place.kept for place in places),
+                tuple(place.path for place in places),
+                head.roots(),
+            )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read what it says: whatever is wrong with it is a `ChangesError` that names it."""
+        try:
+            yield
+        except (OSError, ValueError, TypeError, LookupError, ArithmeticError) as error:
             raise self.broken(error) from None
 
     def broken(self, error: Exception) -> ChangesError:
@@ -221,21 +232,27 @@ class Journal:
             os.unlink(self.folder / mark)
 
     def facts(self, mark: str) -> object:
-        """What was noted with a mark, None if it has none."""
-        try:
-            return json.loads((self.folder / mark).read_bytes())
-        except (OSError, ValueError):
-            return None
+        """What was noted with a mark, None if it has none; `ChangesError` if it is broken."""
+        with self.reading():
+            try:
+                text = (self.folder / mark).read_bytes()
+            except FileNotFoundError:
+                return None
+            return parsed(text, whole=True)
 
     def _write(self, name: str, lines: Iterator[str]) -> None:
         """By rename, so that it is there whole or not at all, even if the power fails."""
         draft = self.folder / f"{name}.new"
         step(f"write {name}")
-        with open(draft, "w", encoding="ascii") as file:
-            while batch := "\n".join(islice(lines, 1000)):
-                file.write(f"{batch}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(draft, "w", encoding="ascii") as file:
+                while batch := "\n".join(islice(lines, 1000)):
+                    file.write(f"{batch}\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = str(draft)  # a write that fails names nothing
+            raise
         step(f"rename {name}")
         os.rename(draft, self.folder / name)
         _syncing.folder(self.folder)

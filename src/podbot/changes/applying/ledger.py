@@ -22,19 +22,23 @@ from json.encoder import encode_basestring_ascii as _quoted
 from pathlib import Path
 from typing import NamedTuple
 
+from podbot import kernel
 from podbot.changes.applying import journal
 from podbot.changes.model import Identity
 from podbot.config import places
 from podbot.errors import ChangesError
 from podbot.frozen import dataclass
+from podbot.json_fields import Fields, parsed
 from podbot.sandbox import layers
 
 FOLDER = "ledger"
 PRUNED_FROM = 32 * 1024 * 1024
 """A file that has become larger than this loses what nobody needs when it is written next."""
 
-_DEED, _ROW, _LISTED_ROW = 4, 7, 8
-"""How many fields the kinds of lines have."""
+_LONGEST_ROW = 9 * 21 + 128
+"""Characters of a row without its path."""
+_HEADS = 3 * 4096
+"""Characters of the lines that are no rows."""
 _FLAGS = {False: "0", True: "1"}
 
 
@@ -86,10 +90,7 @@ def note(target: str, deed: Deed, rows: Iterable[Row]) -> None:
     first = next(lines, None)
     if first is None:
         return
-    path = _file(places.state_folder(FOLDER), target)
-    with suppress(FileNotFoundError):
-        if os.stat(path).st_size > PRUNED_FROM:
-            prune([target])
+    path = _ready(target)
     head = json.dumps([deed.journal, deed.layer_id, deed.began, deed.ended])
     with open(path, "a", encoding="ascii", opener=_private) as file:
         if not file.tell():
@@ -98,6 +99,38 @@ def note(target: str, deed: Deed, rows: Iterable[Row]) -> None:
         file.write(f"\n{head}\n{first}\n")
         while batch := "\n".join(islice(lines, 1000)):
             file.write(f"{batch}\n")
+
+
+def reserve(target: str, paths: Iterable[str]) -> None:
+    """Keep room on the disk for rows on these paths, each as often as it is given.
+
+    What is applied cannot be told from what someone did if there is none when it has failed.
+    Raises `OSError` where the disk is full; a file system that keeps no room has its luck.
+    """
+    size = _HEADS + sum(_LONGEST_ROW + len(_quoted(path)) for path in paths)
+    fd = _private(os.fspath(_ready(target)), os.O_WRONLY | os.O_CREAT)
+    try:
+        kernel.reserve(fd, os.fstat(fd).st_size, size)
+    finally:
+        os.close(fd)
+
+
+def release(target: str) -> None:
+    """Give back what of the room was not needed. Raises `OSError` if that cannot be done."""
+    fd = _private(os.fspath(_file(places.state_folder(FOLDER), target)), os.O_WRONLY)
+    try:
+        os.ftruncate(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _ready(target: str) -> Path:
+    """The file of a target, smaller if it has become large."""
+    path = _file(places.state_folder(FOLDER), target)
+    with suppress(FileNotFoundError):
+        if os.stat(path).st_size > PRUNED_FROM:
+            prune([target])
+    return path
 
 
 def _private(path: str, flags: int) -> int:
@@ -314,12 +347,10 @@ def _related(targets: Iterable[str]) -> Iterator[tuple[str, Path]]:
     for name in names:
         try:
             with open(folder / name, encoding="ascii") as file:
-                target = json.loads(file.readline())["target"]
-        except (OSError, ValueError, KeyError, TypeError):
+                target = Fields(parsed(file.readline())).text("target")
+        except (OSError, ValueError):
             continue
-        if isinstance(target, str) and any(
-            f"{target}/".startswith(one) or one.startswith(f"{target}/") for one in ours
-        ):
+        if any(f"{target}/".startswith(one) or one.startswith(f"{target}/") for one in ours):
             yield target, folder / name
 
 
@@ -330,26 +361,37 @@ def _facts(path: Path) -> Iterator[Fact]:
         with open(path, encoding="ascii", errors="replace") as lines:
             next(lines, None)
             for line in lines:
-                with suppress(ValueError, TypeError, IndexError):
-                    data = json.loads(line)
-                    if len(data) == _DEED:
-                        deed = Deed(str(data[0]), data[1], int(data[2]), int(data[3]))
-                    elif deed is not None and len(data) in (_ROW, _LISTED_ROW):
-                        where, before, left, origin, move, host_unchanged, copy = data[:_ROW]
-                        listing = data[_ROW] if len(data) == _LISTED_ROW else None
-                        yield Fact(
-                            Row(
-                                where, _of_data(before), _of_data(left), _of_data(origin),
-                                move, bool(host_unchanged), bool(copy), listing,
-                            ),
-                            deed,
-                        )  # fmt: skip
+                with suppress(ValueError):
+                    found = _line_says(parsed(line, whole=True))
+                    if isinstance(found, Deed):
+                        deed = found
+                    elif deed is not None:
+                        yield Fact(found, deed)
     except OSError:
         return
 
 
-def _of_data(data: list[int] | int) -> Identity | None:
-    return None if isinstance(data, int) else (data[0], data[1], data[2])
+def _line_says(data: object) -> Deed | Row:
+    match data:
+        case [str(journal_id), str() | None as layer_id, int(began), int(ended)]:
+            return Deed(journal_id, layer_id, began, ended)
+        case [str() | None as where, before, left, origin, int(move), unchanged, copy, *rest]:
+            listing = rest[0] if rest else None
+            if len(rest) <= 1 and (listing is None or isinstance(listing, str)):
+                return Row(
+                    where, _of_data(before), _of_data(left), _of_data(origin),
+                    move, bool(unchanged), bool(copy), listing,
+                )  # fmt: skip
+    raise ValueError("neither a deed nor a row")
+
+
+def _of_data(data: object) -> Identity | None:
+    match data:
+        case int():
+            return None
+        case [int(device), int(inode), int(ctime_ns)]:
+            return device, inode, ctime_ns
+    raise ValueError("not what tells a file from others")
 
 
 # Forgetting
@@ -389,13 +431,14 @@ def _touch_each_other(one: str, other: str) -> bool:
 def _drop_before(path: Path, since_ns: int) -> None:
     draft = path.with_suffix(".new")
     wanted = True
-    with open(path, encoding="ascii") as lines, open(draft, "w", encoding="ascii") as file:
-        file.write(next(lines, "\n"))
+    # Bytes, as a line that is broken need be nobody's text.
+    with open(path, "rb") as lines, open(draft, "wb") as file:
+        file.write(next(lines, b"\n"))
         for line in lines:
-            with suppress(ValueError, TypeError):
-                data = json.loads(line)
-                if len(data) == _DEED:
-                    wanted = int(data[3]) >= since_ns
-            if wanted and line != "\n":
+            with suppress(ValueError):
+                found = _line_says(parsed(line, whole=True))
+                if isinstance(found, Deed):
+                    wanted = found.ended >= since_ns
+            if wanted and line != b"\n":
                 file.write(line)
     os.rename(draft, path)

@@ -14,6 +14,7 @@ from typing import Any
 
 from podbot.changes.model import FileType, State
 from podbot.frozen import dataclass, replace
+from podbot.json_fields import LARGEST, Fields, parsed
 
 Data = list[Any]
 """A state as JSON holds it."""
@@ -144,8 +145,8 @@ class Plan:
     @classmethod
     def of_lines(cls, lines: Iterator[str]) -> Plan:
         """Read it back; `ValueError` if it is not whole."""
-        head = json.loads(next(lines, "null"))
-        if not isinstance(head, dict) or head.get("version") != 1:
+        head = Head(parsed(next(lines, "null")))
+        if head.number("version") != 1:
             raise ValueError("not a journal this version can read")
         moves: list[Move] = []
         folders: list[Folder] = []
@@ -157,11 +158,10 @@ class Plan:
                 target, path, was, new, *more = rest
                 folders.append(Folder(target, path, of_data(was), of_data(new), *more))
             elif kind == "end" and rest == [len(moves), len(folders)]:
-                places = tuple(Place(path, kept) for path, kept in head["places"])
                 return cls(
-                    head["token"], head["layer"], head["created"], places,
-                    tuple(moves), tuple(folders), head.get("shelf", 0),
-                    tuple((device, inode) for device, inode in head.get("roots", ())),
+                    head.text("token"), head.optional_text("layer"), head.seconds("created"),
+                    head.places(), tuple(moves), tuple(folders),
+                    head.optional_number("shelf") or 0, head.roots(),
                 )  # fmt: skip
         raise ValueError("the journal is cut short")
 
@@ -169,7 +169,42 @@ class Plan:
 def _entries(lines: Iterator[str]) -> Iterator[Data]:
     """What lines say, many at a time: parsing them one by one takes twice as long."""
     while batch := list(islice(lines, 1000)):
-        yield from json.loads(f"[{','.join(batch)}]")
+        found = parsed(f"[{','.join(batch)}]", whole=True)
+        assert isinstance(found, list)  # noqa: S101 - there are brackets around it
+        yield from found
+
+
+class Head(Fields):
+    """The first line of a plan."""
+
+    __slots__ = ()
+
+    def places(self) -> tuple[Place, ...]:
+        """The targets."""
+        return tuple(Place(*_texts(row)) for row in self.items("places"))
+
+    def roots(self) -> tuple[tuple[int, int], ...]:
+        """Device and inode of each; none in the journals of the first versions."""
+        found = []
+        for row in self.items("roots", []):
+            device, inode = _numbers(row)
+            found.append((device, inode))
+        return tuple(found)
+
+
+def _texts(row: object) -> tuple[str, str]:
+    match row:
+        case [str(one), str(other)]:
+            return one, other
+    raise ValueError("a place is not two paths")
+
+
+def _numbers(row: object) -> Data:
+    if not isinstance(row, list) or set(map(type, row)) != {int}:
+        raise ValueError("a number is missing")
+    if not -LARGEST <= min(row) <= max(row) <= 2 * LARGEST + 1:
+        raise ValueError("a number is too large for a file to have")
+    return row
 
 
 def moved_to(devices: Mapping[int, int], state: State | None) -> State | None:
@@ -204,6 +239,8 @@ def of_data(data: Data | None) -> State | None:
     if data is None:
         return None
     type, *rest, xattrs = data
+    _numbers(rest[:9])
+    _numbers(rest[10:])
     if xattrs:
         from base64 import b64decode
 

@@ -251,8 +251,9 @@ def _sync(site: Site, outcome: Outcome) -> None:
 
 def undoing_part(own: Journal, plan: Plan) -> Plan:
     """What of an application is being undone: all that is left of it, or a part of that."""
-    part = Part.of(own.facts(journal.UNDOING))
-    return plan if part is None else only(plan, part)
+    with own.reading():
+        part = Part.of(own.facts(journal.UNDOING))
+        return plan if part is None else only(plan, part)
 
 
 def _note_taken(own: Journal, site: Site, part: Part) -> None:
@@ -395,13 +396,11 @@ def result_of(own: Journal) -> Result:
     facts = own.facts(journal.DONE)
     if not isinstance(facts, dict):
         raise own.broken(ValueError("its end mark holds nothing"))
-    try:
+    with own.reading():
         after = {int(number): of_data(state) for number, state in facts["after"]}
         since = _folders_taken(own)
         states = [of_data(state) for state in facts["folders"]]
         folders = [since.get(index, state) for index, state in enumerate(states)]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise own.broken(error) from None
     if devices := _renumbered(own):
         after = {number: moved_to(devices, state) for number, state in after.items()}
         folders = [moved_to(devices, state) for state in folders]
@@ -414,13 +413,14 @@ def _applied(own: Journal, result: Result) -> Applied:
     notes = facts if isinstance(facts, dict) else {}
     known = Ledger(*own.summary().targets)
     after = {number: _as_given_back(state, known) for number, state in result.after.items()}
-    after |= {number: of_data(state) for number, state in notes.get("instead", ())}
-    return Applied(
-        after,
-        natural={(target, path) for target, path in notes.get("natural", ())},
-        modes={(target, path): mode for target, path, mode in notes.get("modes", ())},
-        strange={(target, path) for target, path in notes.get("strange", ())},
-    )
+    with own.reading():
+        after |= {number: of_data(state) for number, state in notes.get("instead", ())}
+        return Applied(
+            after,
+            natural={(target, path) for target, path in notes.get("natural", ())},
+            modes={(target, path): mode for target, path, mode in notes.get("modes", ())},
+            strange={(target, path) for target, path in notes.get("strange", ())},
+        )
 
 
 def _as_given_back(state: State | None, known: Ledger) -> State | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import bookkeeping, interpreter, layers
-from podbot.sandbox.folders import Target
+from podbot.sandbox.folders import Target, current_folder
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
 from podbot.sandbox.layers.mounts import is_below
@@ -77,7 +77,7 @@ class OverlayLauncher(Launcher):
                 )
             self.targets = layer.targets
         elif target is None:
-            self.targets = (os.getcwd(),)
+            self.targets = (current_folder(),)
         elif isinstance(target, str | os.PathLike):
             self.targets = (target,)
         else:
