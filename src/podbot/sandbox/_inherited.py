@@ -59,8 +59,11 @@ class Inherited:
             os.sched_getscheduler(0),
             os.sched_getparam(0).sched_priority,
         )
-        # The first child in a new one of these is its init: it ends all others with it.
-        self.can_be_forked = _link("pid") == spaces[_NAMESPACES.index("pid_for_children")]
+        # The first child in a new pid namespace is its init: it ends all others with it. And an
+        # old kernel does not tell whether filters were added to those that there were.
+        own_pids = _link("pid") == spaces[_NAMESPACES.index("pid_for_children")]
+        counted = any(line.startswith(b"Seccomp_filters") for line in status)
+        self.can_be_forked = own_pids and (counted or b"Seccomp:\t0" in status)
         """Whether one process may fork what shall be like children of this thread."""
         # Filters and Landlock rules cannot be compared. Who has none of them is like another
         # who has none; rules that only root can have without the mark are met in `reaches`.
