@@ -69,6 +69,12 @@ class Base:
         with self.open_sandbox() as sandbox:
             yield sandbox
 
+    @pytest.fixture
+    def own_sandbox(self) -> Iterator[Sandbox]:
+        """One that is no other test's, for what cannot be taken back; `sandbox` may be shared."""
+        with self.open_sandbox() as sandbox:
+            yield sandbox
+
 
 @contextmanager
 def refused(*kinds: Kind) -> Iterator[None]:

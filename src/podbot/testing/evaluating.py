@@ -187,33 +187,33 @@ class EvaluationTests(Base):
         eventually(lambda: forks(sandbox))
 
     @needs_processes
-    def test_another_python_on_path_is_noticed(self, sandbox: Sandbox) -> None:
-        python = sandbox.evaluate("import sys\nsys.executable").value
+    def test_another_python_on_path_is_noticed(self, own_sandbox: Sandbox) -> None:
+        python = own_sandbox.evaluate("import sys\nsys.executable").value
         assert python is not None
-        real, path = python.strip("'"), sandbox.exec(["sh", "-c", "echo $PATH"]).stdout.strip()
+        real, path = python.strip("'"), own_sandbox.exec(["sh", "-c", "echo $PATH"]).stdout.strip()
         # Put there later, before the real one; then changed; then by a setting beside the shims.
-        sandbox.mkdir("shims")
-        sandbox.set_environment({"PATH": f"{sandbox.workdir}/shims:{path}"})
+        own_sandbox.mkdir("shims")
+        own_sandbox.set_environment({"PATH": f"{own_sandbox.workdir}/shims:{path}"})
         ask = "import os\nos.environ.get('SHIM')"
-        eventually(lambda: forks(sandbox))
-        assert sandbox.evaluate(ask).value is None
+        eventually(lambda: forks(own_sandbox))
+        assert own_sandbox.evaluate(ask).value is None
         for name in ("one", "two"):
             script = f'#!/bin/sh\nexport SHIM={name}$(cat version)\nexec {real} "$@"\n'
-            sandbox.write("shims/python3", script, mode=0o755)
-            assert sandbox.evaluate(ask).value == repr(name)
-            eventually(lambda: forks(sandbox))
-            assert sandbox.evaluate(ask).value == repr(name)
-        sandbox.write("version", "-three")
-        assert sandbox.evaluate(ask).value == "'two-three'"
-        eventually(lambda: forks(sandbox))
-        assert sandbox.evaluate(ask).value == "'two-three'"
+            own_sandbox.write("shims/python3", script, mode=0o755)
+            assert own_sandbox.evaluate(ask).value == repr(name)
+            eventually(lambda: forks(own_sandbox))
+            assert own_sandbox.evaluate(ask).value == repr(name)
+        own_sandbox.write("version", "-three")
+        assert own_sandbox.evaluate(ask).value == "'two-three'"
+        eventually(lambda: forks(own_sandbox))
+        assert own_sandbox.evaluate(ask).value == "'two-three'"
 
     @needs_processes
-    def test_no_python_on_path_is_named(self, sandbox: Sandbox) -> None:
-        eventually(lambda: forks(sandbox))
-        sandbox.set_environment({"PATH": f"{sandbox.workdir}/nothing"})
+    def test_no_python_on_path_is_named(self, own_sandbox: Sandbox) -> None:
+        eventually(lambda: forks(own_sandbox))
+        own_sandbox.set_environment({"PATH": f"{own_sandbox.workdir}/nothing"})
         with refused(Kind.COMMAND_NOT_FOUND):
-            sandbox.evaluate("1")
+            own_sandbox.evaluate("1")
 
     @needs_processes
     def test_many_at_once_do_not_mix(self, evaluating: Sandbox) -> None:
