@@ -353,9 +353,13 @@ def test_only_two_terminals_make_one(elsewhere: str, tmp_path: Path) -> None:
 
 
 def test_who_is_told_to_end_does_not_wait_for_a_reader_that_does_not_read() -> None:
-    with started("sh", "-c", "echo ready >&2; exec yes", stdin=subprocess.DEVNULL) as process:
+    # It writes only once its word has come: both go through one stream, and might change places.
+    with started("sh", "-c", "echo ready >&2; read go; exec yes") as process:
+        assert process.stdin is not None
         assert process.stdout is not None and process.stderr is not None
         assert process.stderr.readline() == b"ready\n"
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
         held = -1
         while (held, held := waiting(process.stdout.fileno()))[0] != held or not held:
             threading.Event().wait(0.3)  # until all pipes are full
