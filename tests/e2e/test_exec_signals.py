@@ -109,9 +109,12 @@ def test_a_reader_that_is_gone_ends_it(opened: Engine, name: str) -> None:
 
 
 def test_a_reader_that_does_not_read_keeps_nobody_from_ending(opened: Engine, name: str) -> None:
-    with started(name, "sh", "-c", "echo ready >&2; exec yes") as process:
-        assert process.stderr is not None
+    # It writes only once its word has come: both go through one stream, and might change places.
+    with started(name, "sh", "-c", "echo ready >&2; read go; exec yes") as process:
+        assert process.stdin is not None and process.stderr is not None
         assert process.stderr.readline() == b"ready\n"
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     until(lambda: not inside(opened, name, "yes"))
