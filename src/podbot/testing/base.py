@@ -49,6 +49,8 @@ class Base:
 
     has_processes: ClassVar[bool] = True
     """Whether the backend runs commands and Python."""
+    forks_interpreters: ClassVar[bool] = True
+    """Whether pieces of Python are forked from an interpreter that is kept."""
     confines_files: ClassVar[bool] = True
     """Whether file verbs refuse to leave the working folder (kind ``path_escape``)."""
 

@@ -68,8 +68,13 @@ class EvaluationTests(Base):
     def evaluating(self, sandbox: Sandbox, request: pytest.FixtureRequest) -> Sandbox:
         """A sandbox whose next evaluation starts an interpreter, or whose next ones fork one."""
         if request.param == "forked":
-            eventually(lambda: forks(sandbox))
+            self.until_forked(sandbox)
         return sandbox
+
+    def until_forked(self, sandbox: Sandbox) -> None:
+        """Wait for pieces to be forked, where they are."""
+        if self.forks_interpreters:
+            eventually(lambda: forks(sandbox))
 
     @needs_processes
     def test_code_gives_its_value_and_all_it_printed(self, evaluating: Sandbox) -> None:
@@ -179,12 +184,12 @@ class EvaluationTests(Base):
     def test_a_template_that_was_killed_or_stopped_is_replaced(
         self, sandbox: Sandbox, signal: int
     ) -> None:
-        eventually(lambda: forks(sandbox))
+        self.until_forked(sandbox)
         code = f"{TEMPLATES}\nfor pid in pids: os.kill(pid, {signal})\nlen(pids) > 0"
         assert sandbox.evaluate(code).value == "True"
         # One that waits may be given code while it dies: that code was killed, as any may be.
         eventually(lambda: sandbox.evaluate("1 + 1").value == "2")
-        eventually(lambda: forks(sandbox))
+        self.until_forked(sandbox)
 
     @needs_processes
     def test_another_python_on_path_is_noticed(self, own_sandbox: Sandbox) -> None:
@@ -195,22 +200,22 @@ class EvaluationTests(Base):
         own_sandbox.mkdir("shims")
         own_sandbox.set_environment({"PATH": f"{own_sandbox.workdir}/shims:{path}"})
         ask = "import os\nos.environ.get('SHIM')"
-        eventually(lambda: forks(own_sandbox))
+        self.until_forked(own_sandbox)
         assert own_sandbox.evaluate(ask).value is None
         for name in ("one", "two"):
             script = f'#!/bin/sh\nexport SHIM={name}$(cat version)\nexec {real} "$@"\n'
             own_sandbox.write("shims/python3", script, mode=0o755)
             assert own_sandbox.evaluate(ask).value == repr(name)
-            eventually(lambda: forks(own_sandbox))
+            self.until_forked(own_sandbox)
             assert own_sandbox.evaluate(ask).value == repr(name)
         own_sandbox.write("version", "-three")
         assert own_sandbox.evaluate(ask).value == "'two-three'"
-        eventually(lambda: forks(own_sandbox))
+        self.until_forked(own_sandbox)
         assert own_sandbox.evaluate(ask).value == "'two-three'"
 
     @needs_processes
     def test_no_python_on_path_is_named(self, own_sandbox: Sandbox) -> None:
-        eventually(lambda: forks(own_sandbox))
+        self.until_forked(own_sandbox)
         own_sandbox.set_environment({"PATH": f"{own_sandbox.workdir}/nothing"})
         with refused(Kind.COMMAND_NOT_FOUND):
             own_sandbox.evaluate("1")

@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_journaled(
 
     assert caught.value.kind is Kind.PERMISSION
     assert caught.value.message == f"{target} is not yours to write"
-    assert f"podbot changes save {changes.layer_id} FILE.tar" in (caught.value.remedy or "")
+    assert f"review.open('{changes.layer_id}').save('FILE.tar')" in (caught.value.remedy or "")
     assert journal.found() == [] and is_as_before(target)
 
 

@@ -82,6 +82,8 @@ class TestContainer(Shared, SandboxConformance):
 
 @pytest.mark.engines("runsc")
 class TestGvisor(Shared, SandboxConformance):
+    forks_interpreters = False  # and so there is no template that could be stopped or killed
+    test_a_template_that_was_killed_or_stopped_is_replaced = None
     # These look for processes of the sandbox on the host; gVisor's kernel shows it none.
     test_closing_kills_everything_and_frees_who_waits = None
     test_one_that_is_forgotten_is_closed = None

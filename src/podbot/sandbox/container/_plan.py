@@ -17,6 +17,7 @@ from podbot.frozen import dataclass, replace
 from podbot.sandbox import over_stream
 from podbot.sandbox.container import _kit, place
 from podbot.sandbox.container import _target as targets
+from podbot.sandbox.container._engines import KERNELS_OF_THEIR_OWN
 from podbot.sandbox.container._identity import Identity
 from podbot.sandbox.container.settings import WORKDIR, Settings
 from podbot.sandbox.limits import MIB
@@ -104,9 +105,12 @@ def profile(draft: Draft) -> Profile:
 
 
 def config(
-    settings: Settings, rlimits: dict[str, int], starts: int, rg: str | None
+    settings: Settings, rlimits: dict[str, int], starts: int, rg: str | None, runtime: str = ""
 ) -> dict[str, object]:
-    """The guest's first request; ``starts`` is how often this sandbox was started before."""
+    """The guest's first request; ``starts`` is how often this sandbox was started before.
+
+    What a template of interpreters counts on is the host's kernel: others are not asked for it.
+    """
     return {
         "workdir": WORKDIR,
         "root": WORKDIR if settings.confined else "/",
@@ -116,6 +120,7 @@ def config(
         "rg": rg,
         "rlimits": rlimits,
         "numbers_after": starts * NUMBERS_A_START,
+        "fresh_interpreters": runtime in KERNELS_OF_THEIR_OWN,
     }
 
 

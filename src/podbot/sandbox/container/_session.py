@@ -163,7 +163,7 @@ class ContainerSession:
             guarantees=_report.guarantees(made),
             end=self.end,
             connection=line.socket,
-            config=self._config(_report.rlimits(made), self.starts - 1),
+            config=self._config(_report.rlimits(made), self.starts - 1, made.runtime),
             died=self.reason,
             notes=_report.notes(made),
             layer=contents.layer,
@@ -264,9 +264,9 @@ class ContainerSession:
         except over_stream.NoGuestError as error:
             raise _making.no_guest(self.settings.image, error.said) from None
 
-    def _config(self, rlimits: dict[str, int], starts: int) -> dict[str, object]:
+    def _config(self, rlimits: dict[str, int], starts: int, runtime: str) -> dict[str, object]:
         rg = None if self._elsewhere else _kit.ripgrep()
-        return _plan.config(self.settings, rlimits, starts, rg)
+        return _plan.config(self.settings, rlimits, starts, rg, runtime)
 
     @property
     def _elsewhere(self) -> bool:

@@ -259,6 +259,8 @@ class Evaluations:
         self._template: _Template | None = None
         self._failed: _Origin | None = None
         self._failures = 0
+        self.forked = True
+        """Whether pieces may be forked, as a launcher may know better than to try here."""
 
     def fitting(self, origin: _Origin) -> _Template | None:
         """The template, if it is ready and still what a new interpreter would be."""
@@ -270,7 +272,7 @@ class Evaluations:
 
     def prepare(self, origin: _Origin) -> None:
         """Start one, unless one is there or it is known that there cannot be."""
-        if self._template is not None:
+        if self._template is not None or not self.forked:
             return
         if origin != self._failed:
             self._failed, self._failures = None, 0

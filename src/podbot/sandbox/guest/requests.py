@@ -188,6 +188,7 @@ class Guest:
         self._environment = {**os.environ, **head["env"]} if head.get("inherit") else head["env"]
         self.python = head.get("python") or sys.executable
         self.rg = head.get("rg")
+        self.evaluations.forked = not head.get("fresh_interpreters")
         self._private = head.get("private", [])
         # A sandbox that was started again must not take an old number for a new process.
         self._last = max(self._last, head.get("numbers_after", 0))
