@@ -349,7 +349,7 @@ def _decoded(id: str, data: bytes) -> Record | None:
         name, title = found.optional_text("name"), found.optional_text("title")
         earlier = found.items("earlier")
         if (
-            (name is not None and problem_of(name))
+            (name is not None and not _means_an_id(name) and problem_of(name))
             or (title is not None and len(title) > layers.MAX_TITLE)
             or len(earlier) > MAX_EARLIER
         ):
@@ -519,6 +519,11 @@ def _unknown(word: str, found: Sequence[Entry] = ()) -> ChangesError:
     )
 
 
+def _means_an_id(name: str) -> bool:
+    """Whether it might be the start of an id: not given any more, and no harm in what has it."""
+    return re.fullmatch(_LIKE_AN_ID, name) is not None
+
+
 def problem_of(name: str) -> str | None:
     """Why nothing can be called so, whatever other runs are called; None if it can."""
     if not 0 < len(name) <= MAX_NAME:
@@ -527,7 +532,7 @@ def problem_of(name: str) -> str | None:
         return "it holds control characters, or spaces at an end"
     if name == LAST:
         return "it means the latest run"
-    if re.fullmatch(_LIKE_AN_ID, name):
+    if _means_an_id(name):
         return "it looks like an id"
     if name.startswith("-") or "/" in name:
         return "it looks like an option or a path"
