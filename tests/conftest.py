@@ -47,7 +47,7 @@ ALLOWED_SKIPS: tuple[tuple[str, Callable[[re.Match[str]], bool]], ...] = (
     (r"this machine has no loop devices: .+", lambda _: _has_no_loop_devices()),
     (r"could not import '(\w+)'.*", lambda m: importlib.util.find_spec(m[1]) is None),
     (r"not promised here: needs Landlock 6", lambda _: _landlock_abi() < 6),
-    (r"limit\.(cpu|pids) is not enforced here: .+", lambda m: not _has_control_group(m[1])),
+    (r"limit\.(cpu|memory|pids) is not enforced here: .+", lambda m: not _has_control_group(m[1])),
     # Found out by the engine's own command, without podbot: tests/e2e/services.py. Never Podman.
     (r"(docker|runsc) runs no container on this machine: .+", lambda m: _engine_refused(m[1])),
     # A virtual environment below a folder that is private inside: the copy CI tests as a user.

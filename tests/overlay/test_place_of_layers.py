@@ -121,7 +121,7 @@ def runs_for_others(python: str) -> bool:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="two users are needed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 def test_a_stranger_who_was_first_denies_nothing(tmp_path: Path) -> None:
     uid, top = NOBODY, new_folder()
     try:
