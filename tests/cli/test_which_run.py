@@ -263,17 +263,17 @@ def test_a_path_in_the_place_of_a_run_never_means_one_by_chance(
 def test_a_path_that_is_only_in_the_run_counts_too(
     project: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project / "a").mkdir()
-    (project / "a" / "b").write_text("1\n")
-    ran(project, "rm -r a; mkdir -p src/c; echo 1 > src/c/d")
-    for word in ("a", "src", "src/app.py", "*.py"):
+    (project / "gone").mkdir()  # no word here can be the start of an id
+    (project / "gone" / "b").write_text("1\n")
+    ran(project, "rm -r gone; mkdir -p src/kit; echo 1 > src/kit/d")
+    for word in ("gone", "src", "src/app.py", "*.py"):
         assert "comes before it" in told(capsys, "diff", word, code=2)
-    assert "podbot changes undo last a --on-conflict skip" in told(
-        capsys, "undo", "a", "--on-conflict", "skip", code=2
+    assert "podbot changes undo last gone --on-conflict skip" in told(
+        capsys, "undo", "gone", "--on-conflict", "skip", code=2
     )
     monkeypatch.chdir(project / "src")
-    assert "podbot changes diff last c" in told(capsys, "diff", "c", code=2)
-    assert "there is no run 'e'" in told(capsys, "diff", "e", code=2)
+    assert "podbot changes diff last kit" in told(capsys, "diff", "kit", code=2)
+    assert "there is no run 'none'" in told(capsys, "diff", "none", code=2)
     shown = told(capsys, "save", "work.tar", "src", code=2)
     assert "remedy: podbot changes save last work.tar src; or" in shown
 
