@@ -101,7 +101,7 @@ def test_what_could_not_be_seen_when_it_was_reviewed_is_never_removed(
     if SEES_ALL:
         return
     assert [each.kind for each in conflicts(reviewed)] == [ConflictKind.BLOCKED]
-    apply(reviewed, on_conflict=flag)  # type: ignore[arg-type]
+    apply(reviewed, on_conflict=flag)  # type: ignore[arg-type]  # a parameter
     assert (target / "shut/one").exists()
 
 

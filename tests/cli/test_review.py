@@ -302,7 +302,7 @@ def test_the_end_as_data_is_said_by_nobody_else(
 ) -> None:
     id = ran(project, EDITS)
 
-    status, found = finish_as_data(id, decision)  # type: ignore[arg-type]
+    status, found = finish_as_data(id, decision)  # type: ignore[arg-type]  # a parameter
 
     assert capsys.readouterr() == ("", "")
     told = json.loads(json.dumps(found))

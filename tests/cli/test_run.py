@@ -50,7 +50,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def podbot(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     command = [*PODBOT, *words]
     options = {"stdin": subprocess.DEVNULL, **options}
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]  # options vary
         command, capture_output=True, text=True, timeout=120, check=False, **options
     )
 

@@ -62,7 +62,7 @@ def plugin(tmp_path: Path, project: Path) -> dict[str, str]:
 def podbot(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     command = [*PODBOT, *words]
     options = {"stdin": subprocess.DEVNULL, **options}
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]  # options vary
         command, capture_output=True, text=True, timeout=120, check=False, **options
     )
 
