@@ -147,7 +147,7 @@ class _Search:
             for folder, depth in folders:  # it grows: the nearest come first
                 if len(self.stamps) >= MOST_FOLDERS:
                     raise _Spent
-                for name in self._look(folder):
+                for name in self._found_in(folder):
                     inside = depth > 0 or name.startswith(".")
                     if inside and depth < DEEPEST and name not in _NOT_THEIRS:
                         folders.append((f"{folder}/{name}", depth + 1))
@@ -155,7 +155,7 @@ class _Search:
             self._is_whole = False
         return Found(tuple(sorted(self.paths)), self._is_whole, tuple(self.stamps))
 
-    def _look(self, folder: str) -> list[str]:
+    def _found_in(self, folder: str) -> list[str]:
         """Take note of the files of a folder; gives the folders in it."""
         names, files = [], []
         for entry in self._listed(folder):
