@@ -324,7 +324,7 @@ def test_what_is_broken_is_named_and_hides_only_itself(project: Path, capsys: Ca
 
     listed = told(capsys, "list")
 
-    assert f"podbot: the record {record} makes no sense" in listed
+    assert f"podbot: the record {record} is damaged" in listed
     assert short(whole) in listed and short(broken) in listed and short(applied) in listed
     assert "cannot be read" in listed
     runs = json.loads(told(capsys, "list", "--json").partition("podbot:")[0])["runs"]

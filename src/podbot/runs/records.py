@@ -242,7 +242,7 @@ def read(id: str) -> Record | None:
 
 
 def unreadable() -> list[Path]:
-    """Records that are there and make no sense: what they are of is listed without them, if at all.
+    """Records that are there and damaged: what they are of is listed without them, if at all.
 
     Nothing removes them but their user, or whoever discards the run.
     """
