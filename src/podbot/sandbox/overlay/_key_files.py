@@ -53,8 +53,8 @@ _STARTS = re.compile(
 _WITHIN = re.compile(
     rb"(token|secret|passwo?r?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
     rb"|key-data)[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"'\[{,}]"
-    rb"|\"auth\"\s*:\s*\"[a-z0-9+/=]{8}|\bauthorization: *(bearer|basic) |\bmachine +\S+\s+(login|password) "
-    rb"|://[^/\s:@\"']+:[^/\s@\"']+@",
+    rb"|\"auth\"\s*:\s*\"[a-z0-9+/=]{8}|\bauthorization: *(bearer|basic) "
+    rb"|\bmachine +\S+\s+(login|password) |://[^/\s:@\"']+:[^/\s@\"']+@",
     re.IGNORECASE,
 )
 """What settings say where they hold a login."""
