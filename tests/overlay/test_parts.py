@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from podbot import system_calls
+from podbot import kernel, system_calls
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, interpreter, layers, wire
 from podbot.sandbox.layers import copying, disk_watcher, mounts
@@ -144,6 +144,16 @@ def test_a_git_pointer_that_is_none_is_ignored(tmp_path: Path) -> None:
     (tmp_path / ".git").unlink()
     (tmp_path / ".git").symlink_to(tmp_path / ".git")
     assert _git_data.outside(str(tmp_path), (str(tmp_path),)) is None
+
+
+def test_a_kernel_call_says_of_a_path_what_python_says(folder: Path) -> None:
+    # Who leaves out what went meanwhile asks for these.
+    with pytest.raises(FileNotFoundError) as caught:
+        kernel.open_real(os.fsencode(folder / "gone"), os.O_PATH)
+    assert isinstance(caught.value, kernel.KernelError)
+    assert isinstance(kernel.KernelError(errno.EACCES, "openat2"), PermissionError)
+    # Refused by the kernel itself is another matter, and never left out.
+    assert not isinstance(kernel.KernelError(errno.EPERM, "move_mount"), PermissionError)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
