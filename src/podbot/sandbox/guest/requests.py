@@ -291,6 +291,10 @@ class Guest:
         self._process(head).resize(head["terminal"])
         self.answer({"id": head["id"]})
 
+    def _kill(self, head: Head, _: bytes) -> None:
+        self._process(head).kill()
+        self.answer({"id": head["id"]})
+
     def _forget(self, head: Head, _: bytes) -> None:
         self._process(head).close()
         self.answer({"id": head["id"]})
@@ -334,7 +338,8 @@ class Guest:
         "init": _init, "environment": _set_environment,
         "cancel": _cancel, "exec": _exec, "evaluate": _evaluate,
         "spawn": _spawn, "output": _output,
-        "input": _input, "wait": _wait, "signal": _signal, "resize": _resize, "forget": _forget,
-        "processes": _processes, "python": _python, "python_interrupt": _python_interrupt,
+        "input": _input, "wait": _wait, "signal": _signal, "resize": _resize,
+        "kill": _kill, "forget": _forget, "processes": _processes,
+        "python": _python, "python_interrupt": _python_interrupt,
         "python_restart": _python_restart, **file_requests.OPERATIONS,
     }  # fmt: skip

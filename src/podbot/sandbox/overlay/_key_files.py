@@ -54,7 +54,8 @@ _WITHIN = re.compile(
     rb"(token|secret|passwo?r?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
     rb"|key-data)[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"'\[{,}]"
     rb"|\"auth\"\s*:\s*\"[a-z0-9+/=]{8}|\bauthorization: *(bearer|basic) "
-    rb"|\bmachine +\S+\s+(login|password) |://[^/\s:@\"']+:[^/\s@\"']+@",
+    rb"|\bmachine +\S+\s+(login|password) "
+    rb"|://[^/\s:@\"']+:[^/\s@\"']+@",
     re.IGNORECASE,
 )
 """What settings say where they hold a login."""
@@ -165,7 +166,7 @@ class _Search:
             for folder, depth in folders:  # it grows: the nearest come first
                 if len(self._folders) >= MOST_FOLDERS:
                     raise _Spent
-                for name in self._look(folder):
+                for name in self._found_in(folder):
                     inside = depth > 0 or name.startswith(".")
                     if inside and depth < DEEPEST and name not in _NOT_THEIRS:
                         folders.append((f"{folder}/{name}", depth + 1))
@@ -174,7 +175,7 @@ class _Search:
         stamps = (*self._folders, *self._harmless)
         return Found(tuple(sorted(self.paths)), self._is_whole, stamps)
 
-    def _look(self, folder: str) -> list[str]:
+    def _found_in(self, folder: str) -> list[str]:
         """Take note of the files of a folder; gives the folders in it."""
         names, files = [], []
         for entry in self._listed(folder):
