@@ -353,6 +353,11 @@ def resize(process: int, terminal: Terminal) -> Op[None]:
     yield Call("resize", {"process": process, "terminal": [terminal.rows, terminal.columns]})
 
 
+def kill(process: int) -> Op[None]:
+    """Kill a process with all it started; how it ended can be asked as ever."""
+    yield Call("kill", {"process": process})
+
+
 def forget(process: int) -> Op[None]:
     """Kill a process with all it started and drop its output."""
     yield Call("forget", {"process": process})
