@@ -1,6 +1,6 @@
 """The overlay backend: a copy-on-write view of chosen folders, really closed, no privileges needed.
 
-This module decides; `setup.py` does. It checks the targets, makes the layer, plans the mounts,
+This module decides; `_setup.py` does. It checks the targets, makes the layer, plans the mounts,
 has the zygote fork the guest, and says what is enforced on this host and by what.
 """
 
