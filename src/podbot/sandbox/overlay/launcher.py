@@ -71,7 +71,7 @@ class OverlayLauncher(Launcher):
         if layer is not None:
             if target is not None:
                 raise LaunchError(
-                    "a sandbox that goes on in a layer has its targets",
+                    "a sandbox that goes on in a layer keeps the targets of that layer",
                     kind=Kind.INVALID,
                     remedy="leave out target",
                 )
