@@ -1,7 +1,7 @@
 """Kernel calls the overlay backend makes, through ctypes: one thin function each.
 
 Every call that fails raises `OSError` with the errno and the name of the call, so that the story
-in `setup.py` can say what the failure means. Nothing here decides anything. Serves x86_64 and
+in `_setup.py` can say what the failure means. Nothing here decides anything. Serves x86_64 and
 aarch64; newer calls have the same number on both.
 """
 

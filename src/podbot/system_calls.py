@@ -2,7 +2,7 @@
 
 A deny list, because agents run every tool there is: what could undo a sandbox, reaches kernel
 interfaces that no tool needs, or types into another terminal. `sandbox/overlay/_seccomp.py` makes a
-BPF program of it, `engine/seccomp.py` the profile that container engines take. Only data: whoever
+BPF program of it, `engine/_seccomp.py` the profile that container engines take. Only data: whoever
 adds a line gives it a number for both machines, and its reason.
 """
 

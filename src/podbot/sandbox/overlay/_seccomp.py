@@ -64,7 +64,7 @@ def program(machine: str = MACHINE) -> bytes:
     for numbers, rule in JUDGED.values():
         if (number := numbers[column]) is not None:
             parts += _when(number, _judge(rule))
-    # The limit on core dumps stays at 1 (see setup.py); whoever sets it is told that it worked.
+    # The limit on core dumps stays at 1 (see `_setup.py`); whoever sets it is told that it worked.
     worked = _op(_RET, _ERRNO)
     parts += _when(_SETRLIMIT[column], [_load(0), _op(_JEQ, _RLIMIT_CORE, 0, 1), worked])
     parts += _when(
