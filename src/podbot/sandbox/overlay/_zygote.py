@@ -24,6 +24,7 @@ import time
 
 from podbot import kernel
 from podbot.frozen import dataclass
+from podbot.sandbox.guest.listening import hand_out
 from podbot.sandbox.guest.loop import usual_signals
 from podbot.sandbox.guest.requests import Guest
 from podbot.sandbox.guest.trees import remove_tree
@@ -382,12 +383,16 @@ def _serve(inside: Guest, ground: _setup.HalfwayChild | _setup.SetupError, plan:
     try:
         if isinstance(ground, _setup.SetupError):
             raise ground
-        ground.enter(plan)
+        listener = ground.enter(plan)
     except _setup.SetupError as error:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
         return
     inside.configure(plan["config"])
-    _say(GUEST_FD, {"id": 0, "ready": True, "veiled": ground.veiled(plan), "pid": ground.pid})
+    ready = {"id": 0, "ready": True, "veiled": ground.veiled(plan), "pid": ground.pid}
+    if listener is None:
+        _say(GUEST_FD, ready)
+    else:
+        hand_out(GUEST_FD, ready, listener)
     inside.serve(GUEST_FD, GUEST_FD)
 
 
