@@ -24,6 +24,7 @@ def serving(files: Mapping[str, bytes]) -> Iterator[tuple[int, list[str]]]:
             found = files.get(self.path.partition("?")[0])
             body = b"no" if found is None else found.replace(b"PORT", str(port).encode())
             self.send_response(404 if found is None else 200)
+            self.send_header("Content-Type", "text/html")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -115,9 +115,7 @@ class Http:
         place = self._place(_requests.place_of_tunnel, request, entry, 443)
         rules = self._talk.judge(entry)
         way = await self._talk.open(rules, place.host, place.port, entry, tunnel=True)
-        established = h11.Response(
-            status_code=200, headers=[], reason=b"Connection established"
-        )
+        established = h11.Response(status_code=200, headers=[], reason=b"Connection established")
         while conn.next_event() is not h11.PAUSED:
             pass
         entry.status = 200

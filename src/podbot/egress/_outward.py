@@ -46,7 +46,9 @@ class Outward:
         except ValueError:
             place, parts = ("", 0), urlsplit("")
         if parts.scheme != "http" or not place[0]:
-            raise unreachable("the host's own proxy is not one of http://, which is all podbot uses")
+            raise unreachable(
+                "the host's own proxy is not one of http://, which is all podbot uses"
+            )
         authorization = None
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
