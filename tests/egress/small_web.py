@@ -89,9 +89,7 @@ def read_all(sock: socket.socket) -> bytes:
     return bytes(data)
 
 
-def answering(
-    answer: bytes, heard: list[bytes] | None = None
-) -> Callable[[socket.socket], None]:
+def answering(answer: bytes, heard: list[bytes] | None = None) -> Callable[[socket.socket], None]:
     """Serves: reads one head, gives one answer."""
 
     def serve(sock: socket.socket) -> None:

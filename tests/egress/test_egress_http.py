@@ -175,7 +175,9 @@ def test_a_websocket_takes_the_line_over() -> None:
 
     def socket_server(sock: socket.socket) -> None:
         heard.append(read_head(sock))
-        answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        answer = (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        )
         sock.sendall(answer + b"Sec-WebSocket-Accept: x\r\n\r\nfirst")
         echo(sock)
 
