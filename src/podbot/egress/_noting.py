@@ -50,7 +50,7 @@ class Entry:
         )
 
 
-class Turned(Exception):  # noqa: N818 - it is no error of ours
+class Turned(Exception):
     """A request is not carried out. What to say, and what to note."""
 
     def __init__(

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from podbot.egress._noting import unreachable
-from podbot.egress.names import shown
 from podbot.frozen import dataclass
 
 
@@ -56,12 +55,17 @@ class Outward:
         return NextProxy(*place, authorization)
 
     def _is_excepted(self, host: str, port: int) -> bool:
-        names = self._read("no_proxy")
-        if not names:
-            return False
-        from urllib.request import proxy_bypass_environment  # large, and seldom needed
-
-        return bool(proxy_bypass_environment(shown(host, port), {"no": names}))
+        """Whether ``no_proxy`` names a host: itself, or what it is below."""
+        for entry in self._read("no_proxy").lower().split(","):
+            name, found, number = entry.strip().rpartition(":")
+            if found and number.isdecimal() and int(number) != port:
+                continue
+            if not (found and number.isdecimal()):
+                name = entry.strip()
+            name = name.removeprefix("*").removeprefix(".").strip("[]")
+            if entry.strip() == "*" or (name and (host == name or host.endswith(f".{name}"))):
+                return True
+        return False
 
     def _read(self, name: str) -> str:
         return self._environment.get(name) or self._environment.get(name.upper()) or ""

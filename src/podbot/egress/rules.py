@@ -216,7 +216,7 @@ def _rule(word: str, denying: bool) -> Rule:
     port, path = match["port"], match["path"] or ""
     if port not in (None, "*") and not 0 < int(port) < 65536:
         raise _bad(word, "there is no such port")
-    ports = () if port == "*" or (port is None and denying) else USUAL_PORTS
+    ports: tuple[int, ...] = () if port == "*" or denying else USUAL_PORTS
     if port not in (None, "*"):
         ports = (int(port),)
     if is_address(host):
