@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 from small_web import (
@@ -65,7 +67,7 @@ def test_much_goes_through_a_tunnel_unchanged_while_a_slow_reader_holds_it_back(
     sent = threading.Event()
 
     def much(sock: socket.socket) -> None:
-        for _ in range(512):  # 32 MiB, far more than any buffer on the way
+        for _ in range(2048):  # 128 MiB, far more than any buffer on the way
             sock.sendall(piece)
         sent.set()
 
@@ -76,7 +78,7 @@ def test_much_goes_through_a_tunnel_unchanged_while_a_slow_reader_holds_it_back(
             assert not sent.wait(0.3)  # it is held back: nobody reads
             digest = hashlib.sha256(piece[:1] + read_all(sock)).digest()
 
-    assert digest == hashlib.sha256(piece * 512).digest()
+    assert digest == hashlib.sha256(piece * 2048).digest()
 
 
 def test_a_plain_request_arrives_as_one_for_the_server_alone() -> None:
@@ -304,7 +306,16 @@ def test_a_name_that_nobody_knows_is_a_failure() -> None:
     assert through.record().verdict is Verdict.FAILED
 
 
-def test_five_hundred_connections_at_once_are_all_carried() -> None:
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """As many as may be: of each tunnel all four ends are this process's here."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_five_hundred_connections_at_once_are_all_carried(many_descriptors: None) -> None:
     with Server(echo) as server, proxied(Rules.of(named(server))) as through:
         socks = [through.tunnel(HOST_NAME, server.port)[0] for _ in range(500)]
         for number, sock in enumerate(socks):

@@ -65,20 +65,22 @@ class Line:
     async def readable(self) -> None:
         """Wait until there is something to receive, or the end."""
         ready = self._loop.create_future()
-        self._loop.add_reader(self.sock, _wake, ready)
+        number = self.sock.fileno()
+        self._loop.add_reader(number, _wake, ready)
         try:
             await ready
         finally:
-            self._loop.remove_reader(self.sock)
+            self._loop.remove_reader(number)
 
     async def writable(self) -> None:
         """Wait until something can be sent."""
         ready = self._loop.create_future()
-        self._loop.add_writer(self.sock, _wake, ready)
+        number = self.sock.fileno()
+        self._loop.add_writer(number, _wake, ready)
         try:
             await ready
         finally:
-            self._loop.remove_writer(self.sock)
+            self._loop.remove_writer(number)
 
     def end_sending(self) -> None:
         """Say that nothing more will be sent; what comes can still be received."""
