@@ -16,7 +16,8 @@ outcome; what podbot could not do raises `PodbotError`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from podbot.errors import ContainerError, Kind, PodbotError, SandboxError
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     )
     from podbot.launch.interludes import Interludes
     from podbot.runs.by_name import discard_changes
+    from podbot.sandbox.publishing import Publication
 
 __all__ = [
     "BuiltImage",
@@ -131,6 +133,7 @@ def run(
     streams: Streams | None = None,
     *,
     on_start: Callable[[Record], object] | None = None,
+    on_publish: Callable[[Publication], object] | None = None,
     on_connection: Callable[[Connection], object] | None = None,
     interludes: Interludes | None = None,
 ) -> RunOutcome:
@@ -141,6 +144,7 @@ def run(
     in the end, and its record with it. On a backend that keeps no changes apart nothing is noted.
     ``on_connection`` is told of each connection through the proxy, when it has ended or was
     refused, in a thread of the proxy's; ``interludes`` are told while the command runs.
+    ``on_publish`` is told of each port that is published, and where, before the command starts.
 
     Raises `LaunchError`, `SandboxError`, `ConfigError` for what the backend does not support, and,
     for the name, ``continue_in`` and the state folder, `ChangesError`.
@@ -157,7 +161,7 @@ def run(
     this = Run(request)
     sandbox = this.open()
     try:
-        with sandbox:
+        with sandbox, ExitStack() as published:
             record, layer = this.record, sandbox.layer
             command = replace(command, cwd=_folder(sandbox), env={RUN_VARIABLE: record.id})
             gateway = sandbox.gateway
@@ -165,6 +169,9 @@ def run(
                 gateway.hear(on_connection)
             if on_start is not None:
                 on_start(record)
+            for each in _published(sandbox, request, published):
+                if on_publish is not None:
+                    on_publish(each)
             try:
                 ending = attach(sandbox, command, streams, request.timeout, interludes)
             except PodbotError as error:
@@ -197,6 +204,15 @@ def run(
         not_kept=not_kept,
         connections=() if gateway is None else gateway.records,
     )
+
+
+def _published(sandbox: Sandbox, request: RunRequest, until: ExitStack) -> Iterator[Publication]:
+    """The ports that were asked for, each as it is published."""
+    if request.publish:
+        from podbot.sandbox.publishing import Port, Publication
+
+        for port in request.publish:
+            yield until.enter_context(Publication(sandbox, Port.of(port)))
 
 
 def _folder(sandbox: Sandbox) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import podbot.sandbox
 from podbot.egress import HOST_NAME
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import ContainerSandbox, Network, Policy, connections
+from podbot.sandbox.publishing import Port, Publication
 from podbot.testing.base import eventually
 
 pytestmark = [
@@ -183,3 +185,18 @@ def test_connections_of_a_container_are_noted_beside_its_layer(
     lines, _ = connections.read(sandbox.layer)
     assert {line["host"] for line in lines} >= {HOST_NAME}
     sandbox.layer.discard()
+
+
+def test_a_port_of_a_container_can_be_published(service: Service, server: int) -> None:
+    code = """
+import socket
+server = socket.create_server(("127.0.0.1", 3000))
+print("listens", flush=True)
+line, _ = server.accept()
+line.sendall(b"from inside")
+"""
+    with opened(service, server) as sandbox, Publication(sandbox, Port(3000, 0)) as published:
+        process = sandbox.spawn(["python3", "-c", code])
+        assert process.stdout.read(timeout=60) == b"listens\n"
+        with socket.create_connection(published.address, timeout=60) as line:
+            assert line.makefile().read() == "from inside"

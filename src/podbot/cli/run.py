@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from podbot.egress import Record as Connection
     from podbot.launch.interludes import Interludes
     from podbot.runs.records import Record
+    from podbot.sandbox.publishing import Publication
 
 ABOUT = """\
 Run a command in a sandbox of the current folder, as if it ran bare: same terminal or
@@ -49,6 +50,7 @@ examples:
   podbot run --yes -- ./format-all.sh       apply at the end, unless something is suspicious
   podbot run --allow npm -- npm install     with these hosts, or presets of them, and no others
   podbot run --net host -- ./deploy         with the network of the host
+  podbot run --publish 3000 -- npm start    what listens at 3000 inside is at localhost:3000
   podbot run --env API_KEY -- agent "fix the tests"
   podbot run --target ~/a --target ~/b -- ./sync
   podbot run --in last -- git diff          go on in the changes of the latest run
@@ -122,11 +124,11 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
 
         if request.policy().network.proxied:
             outcome = api.run(
-                request, on_start=said.started, on_connection=said.connected,
-                interludes=said.interludes(),
+                request, on_start=said.started, on_publish=said.published,
+                on_connection=said.connected, interludes=said.interludes(),
             )  # fmt: skip
         else:
-            outcome = api.run(request, on_start=said.started)
+            outcome = api.run(request, on_start=said.started, on_publish=said.published)
     except PodbotError as error:
         from podbot.cli.remedies import to_type
 
@@ -203,6 +205,7 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
         options.words,
         targets=options.target,
         network=network_of(options.net, options.allow),
+        publish=options.publish,
         hide=hide,
         show=show,
         environment=hints | values,
@@ -224,6 +227,7 @@ def _refuse_for_local(options: Options) -> None:
         "--name": options.name,
         "--net": options.net,
         "--allow": options.allow,
+        "--publish": options.publish,
         "--hide": options.hide,
         "--show": options.show,
         "--image": options.image,
@@ -280,6 +284,12 @@ class Saying:
 
         self._interludes = Interludes(self._aside)
         return self._interludes
+
+    def published(self, publication: Publication) -> None:
+        """A port of the sandbox can be reached out here."""
+        if not self._quiet:
+            host, port = publication.address
+            say(self._program, f"port {publication.port.inside} inside is at {host}:{port}")
 
     def _aside(self, text: str, line_end: str) -> None:
         if line_end == "\n":

@@ -48,6 +48,10 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
         "list", "HOST[:PORT]", "let it reach this host, and none that is not named; or a preset, "
         "such as pypi or npm (podbot net presets); may be repeated"
     ),
+    "--publish": (
+        "list", "[HOST:]PORT", "have a port of the sandbox at this machine's loopback; HOST is the "
+        "port of this machine (0: any) if it is another; may be repeated"
+    ),
     "--hide": ("list", "PATH", "a path to hide inside, besides keys and logins"),
     "--show": ("list", "PATH", "an exception to what is hidden, such as ~/.netrc"),
     "--env": (
@@ -85,6 +89,7 @@ class Options:
     image: str | None = None
     net: Network | None = None
     allow: tuple[str, ...] = ()
+    publish: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -172,6 +177,7 @@ def plain(words: list[str]) -> Options | None:
         image=values.get("--image"),
         net=None if net is None else Network(net),
         allow=tuple(lists.get("--allow", ())),
+        publish=tuple(lists.get("--publish", ())),
         hide=tuple(lists.get("--hide", ())),
         show=tuple(lists.get("--show", ())),
         env=tuple(lists.get("--env", ())),
@@ -231,6 +237,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
         image=arguments.image,
         net=None if arguments.net is None else Network(arguments.net),
         allow=tuple(arguments.allow),
+        publish=tuple(arguments.publish),
         hide=tuple(arguments.hide),
         show=tuple(arguments.show),
         env=tuple(arguments.env),

@@ -6,7 +6,7 @@ import _socket as socket
 import os
 import sys
 
-from podbot.sandbox.guest import listening
+from podbot.sandbox.guest import loopback
 from podbot.sandbox.guest.families import end_descendants
 from podbot.sandbox.guest.loop import usual_signals
 from podbot.sandbox.guest.requests import Guest
@@ -21,7 +21,7 @@ def main() -> None:
         in_fd = out_fd = line.detach()
         if len(sys.argv) > 2:
             port = int(sys.argv[2])
-            listening.hand_out(in_fd, {"id": 0, "listening": port}, listening.listening(port))
+            loopback.hand_out(in_fd, {"id": 0, "listening": port}, loopback.listening(port))
     else:
         in_fd, out_fd = int(sys.argv[1]), int(sys.argv[-1])
     os.set_inheritable(in_fd, False)

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from podbot import kernel
 from podbot.frozen import dataclass
-from podbot.sandbox.guest.listening import listening
+from podbot.sandbox.guest.loopback import listening
 from podbot.sandbox.overlay import _seccomp
 from podbot.sandbox.overlay.shared import LANDLOCK_MIN_ABI
 

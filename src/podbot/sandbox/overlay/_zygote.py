@@ -24,8 +24,8 @@ import time
 
 from podbot import kernel
 from podbot.frozen import dataclass
-from podbot.sandbox.guest.listening import hand_out
 from podbot.sandbox.guest.loop import usual_signals
+from podbot.sandbox.guest.loopback import hand_out
 from podbot.sandbox.guest.requests import Guest
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.guest.wire import HEADER
