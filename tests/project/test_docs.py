@@ -49,6 +49,15 @@ def run_code_of(page: Path) -> None:
         exec(code, namespace)  # noqa: S102 - our own page
 
 
+def test_the_changelog_says_nothing_twice() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    entries = re.findall(r"^- (.*?)(?=^\S|\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    beginnings = [" ".join(entry.split())[:60] for entry in entries]
+
+    assert len(beginnings) > 50
+    assert sorted(set(beginnings)) == sorted(beginnings)
+
+
 def test_the_first_step_of_the_first_change_works_in_any_folder(workplace: Path) -> None:
     step = (ROOT / "CONTRIBUTING.md").read_text().partition("\n1. ")[2].partition("\n2. ")[0]
     _, *commands = re.findall(r"`((?:export|make|\.venv/|podbot )[^`]*)`", step)

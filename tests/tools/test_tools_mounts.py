@@ -234,6 +234,42 @@ def test_globs_apply_to_what_links_lead_to(root: Path) -> None:
     assert paths(mount, root) == ["src/link.py"]
 
 
+@pytest.mark.parametrize(
+    "globs",
+    [
+        {"exclude_glob": ("out", "linked")},
+        {"exclude_glob": ("**/out", "**/linked")},
+        {"include_glob": ("a.py", "deep/*.py")},
+    ],
+)
+def test_a_link_that_the_globs_leave_out_may_lead_anywhere(
+    root: Path, tmp_path: Path, globs: dict[str, tuple[str, ...]]
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "key").write_text("s")
+    (root / "src" / "out").symlink_to(tmp_path / "secrets" / "key")
+    (root / "src" / "linked").symlink_to(tmp_path / "secrets")
+    found = paths(HostMount("src", follow_symlinks=True, **globs), root)  # type: ignore[arg-type]
+    assert "src/a.py" in found and "src/deep/b.py" in found
+    assert not [path for path in found if "out" in path or "linked" in path]
+
+
+def test_a_linked_folder_is_excluded_by_its_name(root: Path) -> None:
+    (root / "src" / "linked").symlink_to("deep")
+    mount = HostMount("src", exclude_glob=("linked",), follow_symlinks=True)
+    assert "src/linked/b.py" not in paths(mount, root)
+    assert "src/deep/b.py" in paths(mount, root)
+
+
+def test_a_link_out_of_the_roots_is_refused_if_something_in_it_is_wanted(
+    root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (root / "src" / "linked").symlink_to(tmp_path / "elsewhere")
+    mount = HostMount("src", include_glob=("**/*.py",), follow_symlinks=True)
+    assert refused(mount, root).kind is Kind.PATH_ESCAPE
+
+
 def test_a_fifo_hangs_nobody(root: Path) -> None:
     os.mkfifo(root / "src" / "fifo")
     (root / "src" / "to-fifo").symlink_to("fifo")

@@ -49,13 +49,13 @@ def test_only_a_command_that_wrote_is_looked_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    look = Mirror.look
+    compare = Mirror.compare
 
     def counted(self: Mirror, *arguments: Any) -> Any:
         looks.append(1)
-        return look(self, *arguments)
+        return compare(self, *arguments)
 
-    monkeypatch.setattr(Mirror, "look", counted)
+    monkeypatch.setattr(Mirror, "compare", counted)
     session = Session(bus=InProcessEventBus())
     config = OverlaySandboxConfig(target=tmp_path, discard=True)
     with closing(OverlaySandboxSection(session=session, config=config)) as section:

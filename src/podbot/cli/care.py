@@ -14,7 +14,7 @@ from podbot.changes.folding import FEWEST
 from podbot.changes.model import Change
 from podbot.changes.risk.rules import COMMAND_FOLDER, Level
 from podbot.cli import merges, wording
-from podbot.cli.overview import STYLES, conflict_text, counted, folded_line, network_lines
+from podbot.cli.summaries import STYLES, conflict_text, counted, folded_line, network_lines
 from podbot.cli.wording import Display
 from podbot.review.summary import called, called_path
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run import say, variables, worth_saying
+from podbot.cli.run import NOT_REVIEWED, say, variables, worth_saying
 from podbot.cli.run_options import absolute, network_of, seconds
 from podbot.cli.wording import is_terminal
 from podbot.sandbox import backends
@@ -38,6 +38,7 @@ backends:
   container the same in a container of Podman or Docker (podman means the same)
   memory    files in memory: a copy of --target, or none at all; nothing can be run
   local     ISOLATES NOTHING: works on --target itself; without one, in a temporary folder
+  another   of a package that is installed, by its name; it says itself what it keeps to
 
 The target and what is visible are fixed by these options; no client or model can change
 them. The server ends when its client hangs up, and everything it started with it.
@@ -52,10 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
-        choices=backends.NAMES,
         type=backends.real_name,
         default=backends.OVERLAY,
-        help="where the tools work; default overlay",
+        metavar="BACKEND",
+        help="where the tools work: overlay (the default), container, memory, local (ISOLATES "
+        "NOTHING), or one that a package brings",
     )
     parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
     parser.add_argument(
@@ -150,6 +152,8 @@ def _started(started: Started) -> None:
         say("mcp", f"note: {note}")
     if started.backend == backends.LOCAL:
         say("mcp", f"note: nothing isolates the tools; they work on {started.workdir} itself")
+    elif not started.reviewed and started.backend != backends.MEMORY:
+        say("mcp", f"note: {NOT_REVIEWED.format(backend=started.backend)}")
 
 
 def _seconds(text: str) -> float:

@@ -19,6 +19,7 @@ from podbot.frozen import dataclass
 from podbot.mcp.annotations import hints_of_suite
 from podbot.mcp.sdk import explained
 from podbot.mcp.workspace import workspace
+from podbot.runs import opening
 from podbot.runs.run import Run
 from podbot.runtime.events import ToolInvoked
 
@@ -36,11 +37,15 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A server that is ready. ``workdir`` is where the tools work; ``notes`` are its sandbox's."""
+    """A server that is ready. ``workdir`` is where the tools work; ``notes`` are its sandbox's.
+
+    ``reviewed``: what the tools change is kept apart, for a person to decide on.
+    """
 
     backend: str
     workdir: str
     notes: tuple[str, ...]
+    reviewed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ def serve(
         error: str | None = None
         try:
             sandbox = place.section.open()
+            opening.check_kept(request.launch, sandbox)
             kept.begin(sandbox)
             # Should the sandbox be lost, the next call opens another one.
             place.session.bus.subscribe(ToolInvoked, lambda _: _follow(kept, place.section.sandbox))
@@ -139,7 +145,7 @@ async def _until_stopped(server: ToolServer, line: Line) -> int | None:
 
 
 def _started(sandbox: Sandbox) -> Started:
-    return Started(sandbox.backend, sandbox.workdir, sandbox.notes)
+    return Started(sandbox.backend, sandbox.workdir, sandbox.notes, sandbox.layer is not None)
 
 
 @contextmanager

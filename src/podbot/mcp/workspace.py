@@ -74,6 +74,12 @@ def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
         mounts, roots = _copied(launch)
         memory = VfsToolsConfig(mounts=mounts, allowed_host_roots=roots)
         return VfsToolsSection(session=session, config=memory)
+    if request.backend != backends.LOCAL:
+        from podbot.runs.opening import said_options
+        from podbot.tools.sandbox import SandboxConfig, SandboxSection
+
+        other = SandboxConfig(options=said_options(launch))
+        return SandboxSection(session=session, backend=request.backend, config=other)
     if launch.targets:
         from podbot.mcp.folders import FolderConfig, LocalFolderSection
 

@@ -358,6 +358,11 @@ def connect(port: int, over: int) -> Op[None]:
     yield Call("connect", {"port": port, "descriptors": 1}, descriptors=(over,))
 
 
+def kill(process: int) -> Op[None]:
+    """Kill a process with all it started; how it ended can be asked as ever."""
+    yield Call("kill", {"process": process})
+
+
 def forget(process: int) -> Op[None]:
     """Kill a process with all it started and drop its output."""
     yield Call("forget", {"process": process})

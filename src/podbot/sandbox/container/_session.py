@@ -218,7 +218,7 @@ class ContainerSession:
                 if why is not None:  # the engine's default, as it turns out
                     raise _making.SocketUselessError(why)
                 _making.start(running, self.settings.image)
-                line, visitor = door.wait(READY_SECONDS, lambda: _making.look(running))
+                line, visitor = door.wait(READY_SECONDS, lambda: _making.check_alive(running))
                 try:
                     running.hold(visitor.pid)
                     _making.check_visitor(visitor, prepared.identity)

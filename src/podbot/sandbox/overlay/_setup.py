@@ -52,7 +52,8 @@ UNMASK = (
 OTHER_TARGET = (
     "use a target on a local disk file system (ext4, xfs, btrfs, …), without mounts below it"
 )
-TMP_SIZE = 2 << 30
+TMPFS: dict[str, str | None] = {"size": str(2 << 30), "nr_inodes": str(1 << 20)}
+"""How much each folder in memory holds: empty files are memory, too."""
 DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 SAFE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 
@@ -128,7 +129,7 @@ class HalfwayChild:
         #    files, sockets of agents, buses and displays) cannot be named any more.
         with _step("lockdown_failed", "making private folders"):
             for path, mode in terms.private.items():
-                mount = kernel.new_mount("tmpfs", {"mode": mode, "size": str(TMP_SIZE)}, SAFE)
+                mount = kernel.new_mount("tmpfs", {"mode": mode, **TMPFS}, SAFE)
                 kernel.attach(mount, os.fsencode(path))
             _devices(devices)
         # 5. A /proc of our own pid namespace.
@@ -212,8 +213,7 @@ class HalfwayChild:
             openings = plan["openings"] if self._veils else []
             self._made += openings
             return [
-                (at, kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, SAFE))
-                for at in openings
+                (at, kernel.new_mount("tmpfs", {"mode": "755", **TMPFS}, SAFE)) for at in openings
             ]
 
     def _hiding(
@@ -290,9 +290,7 @@ def _depth(placed: tuple[str, int]) -> int:
 def _devices(devices: list[tuple[bytes, int]]) -> None:
     """/dev with the few devices everything needs, terminals of our own, and shared memory."""
     attributes = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NOEXEC
-    kernel.attach(
-        kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, attributes), b"/dev"
-    )
+    kernel.attach(kernel.new_mount("tmpfs", {"mode": "755", **TMPFS}, attributes), b"/dev")
     for name, mount in devices:
         os.close(os.open(b"/dev/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
         # Read-only is about the node, not the device: root must not chmod the host's.
