@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from podbot import kernel
 from podbot.frozen import dataclass
+from podbot.sandbox.guest.loopback import listening
 from podbot.sandbox.overlay import _seccomp
 from podbot.sandbox.overlay.shared import LANDLOCK_MIN_ABI
 
@@ -148,10 +149,10 @@ class HalfwayChild:
                 _loopback_up()
         os.umask(0o022)
 
-    def enter(self, plan: Plan) -> None:
+    def enter(self, plan: Plan) -> socket.socket | None:
         """Do the rest: the plan's mounts, then throw away the keys.
 
-        Descriptors opened since this object was made are closed.
+        Descriptors opened since this object was made are closed, but for the socket to hand out.
         """
         # 6. The writable layers and the policy's paths, outermost first. All of them are opened
         #    before what only root may read is veiled; what hides paths lies over the veils.
@@ -189,7 +190,13 @@ class HalfwayChild:
         # 8. Every descriptor that still points below the new mounts goes; then step onto them.
         os.closerange(self._first_fd, 1 << 20)
         os.chdir("/")
+        listener = None
+        if plan["listen"] is not None:
+            # Before anybody inside could take the port.
+            with _step("lockdown_failed", "listening for the proxy"):
+                listener = listening(plan["listen"])
         _lock_down(plan)
+        return listener
 
     def _original(self, path: str) -> int:
         """A folder or file of the host's tree, also where a private folder covers it now.
