@@ -49,7 +49,8 @@ def request(setting: Setting) -> list[Row]:
         }
         spread = race(sides, setting.pace(200))
     added = Spread(
-        spread["tunnel"].median - spread["direct"].median, spread["tunnel"].p90 - spread["direct"].p90
+        spread["tunnel"].median - spread["direct"].median,
+        spread["tunnel"].p90 - spread["direct"].p90,
     )
     return [
         Row("egress", "a request through a tunnel, added", added, "ms",
