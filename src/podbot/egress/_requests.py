@@ -29,6 +29,8 @@ _OF_THIS_LINE = {
     b"trailer",
     b"upgrade",
 }
+# By these some servers take a request for another than the one that was judged.
+_STEERING = re.compile(rb"x-http-method.*|x-method-override|x-original-.*|x-rewrite-.*", re.I)
 _NEEDED = {b"transfer-encoding", b"content-length", b"host"}
 
 _URL = re.compile(
@@ -114,7 +116,11 @@ def passed_on(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
         for token in value.split(b",")
     }
     dropped = _OF_THIS_LINE | (named - _NEEDED)
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in dropped and not _STEERING.fullmatch(name)
+    ]
 
 
 def header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:

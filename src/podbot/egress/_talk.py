@@ -17,7 +17,8 @@ from podbot.egress._socks import VERSION, Socks
 from podbot.egress.records import Record, Verdict
 
 if TYPE_CHECKING:
-    from podbot.egress._opening import Opener, Way
+    from podbot.egress._opening import Opener, Stream, Way
+    from podbot.egress.broker import Broker, Route
     from podbot.egress.proxy import ProxyLimits
     from podbot.egress.rules import Rules
 
@@ -38,9 +39,11 @@ class Talk:
         rules: Callable[[], Rules],
         opener: Opener,
         tell: Callable[[Record], None],
+        broker: Broker | None,
     ):
         self.client, self.limits = client, limits
         self._rules, self._opener, self._tell = rules, opener, tell
+        self.broker = broker
         self._lines: list[Line] = [client]
         self._entry: Entry | None = None
         self._loop = loop
@@ -139,6 +142,14 @@ class Talk:
         entry.upstream = way.line
         self._lines.append(way.line)
         return way
+
+    async def open_route(self, route: Route, entry: Entry) -> tuple[Line, Stream]:
+        """A connection to where a route leads."""
+        scheme, host, port, _ = route.place
+        line, stream = await self._opener.open_route(host, port, secure=scheme == "https")
+        entry.upstream = line
+        self._lines.append(line)
+        return line, stream
 
     def close(self, line: Line) -> None:
         """Close a connection outward."""
