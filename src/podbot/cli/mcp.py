@@ -10,13 +10,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from podbot.cli.run import NOT_REVIEWED, say, variables, worth_saying
-from podbot.cli.run_options import absolute, seconds
+from podbot.cli.run_options import absolute, network_of, seconds
 from podbot.cli.wording import is_terminal
 from podbot.sandbox import backends
 from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from podbot.mcp import ServeRequest, Started
 
@@ -29,6 +30,7 @@ EXAMPLES = """\
 examples:
   claude mcp add podbot -- podbot mcp               Claude Code, in the folder it runs in
   codex mcp add podbot -- podbot mcp --target ~/a   Codex, always in ~/a
+  podbot mcp --allow pypi --allow npm               commands can install, and reach nothing else
   podbot mcp --net host --env API_KEY               with the network and a key of yours
   podbot mcp --backend memory                       files in memory; no commands
 
@@ -44,6 +46,17 @@ them. The server ends when its client hangs up, and everything it started with i
 exit codes: 0 the client hung up; 2 it could not start; 128 + N signal N ended it."""
 
 
+class _Known:
+    """The names of backends; those of other packages are looked for only if that is asked."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in backends.NAMES or name in backends.others()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from backends.NAMES
+        yield from backends.others()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot mcp`."""
     import argparse
@@ -52,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
+        choices=_Known(),
         type=backends.real_name,
         default=backends.OVERLAY,
         metavar="BACKEND",
@@ -62,8 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--net",
         choices=Network.WORDS,
-        help="the network of commands: none (the default), or the host's",
+        help="the network of commands: none (the default), the host's, or what --allow names",
     )
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="HOST[:PORT]",
+        help="let commands reach this host, and none that is not named; or a preset, such as pypi",
+    )  # fmt: skip
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
         help="a path to hide from the tools, besides keys and logins",
@@ -115,7 +133,9 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
     launch = LaunchRequest(
         _command(arguments),
         targets=() if arguments.target is None else (arguments.target,),
-        network=arguments.net,
+        network=network_of(
+            None if arguments.net is None else Network(arguments.net), arguments.allow
+        ),
         hide=tuple(map(absolute, arguments.hide)),
         show=tuple(map(absolute, arguments.show)),
         environment=values,
@@ -134,6 +154,8 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
         value = getattr(arguments, option)
         if value is not None:
             words += [f"--{option}", value]
+    for host in arguments.allow:
+        words += ["--allow", host]
     return tuple(words)
 
 
