@@ -93,11 +93,28 @@ _renameat2.argtypes = [
 
 
 class KernelError(OSError):
-    """A kernel call that said no; ``call`` is its name."""
+    """A kernel call that said no; ``call`` is its name.
+
+    Also a `FileNotFoundError` or a `PermissionError` where a path was the reason (ENOENT, EACCES).
+    """
+
+    def __new__(cls, number: int, call: str) -> KernelError:
+        return super().__new__(_OF_PATHS.get(number, cls), number, call)
 
     def __init__(self, number: int, call: str):
         super().__init__(number, f"{call}: {os.strerror(number)}")
         self.call = call
+
+
+class _NotFoundError(KernelError, FileNotFoundError):
+    pass
+
+
+class _ClosedError(KernelError, PermissionError):
+    pass
+
+
+_OF_PATHS = {errno.ENOENT: _NotFoundError, errno.EACCES: _ClosedError}
 
 
 def _call(name: str, *args: object) -> int:

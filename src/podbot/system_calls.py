@@ -99,6 +99,10 @@ ABSENT: dict[str, Numbers] = {
 }
 """Refused as if the kernel had no such call (ENOSYS)."""
 
+NEWEST = 469
+"""The last number that this table was made with (Linux 6.18). What a later kernel brings nobody has
+judged, so it does not exist either: programs do without, as they do on older kernels."""
+
 _NAMESPACES = (
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID
     | CLONE_NEWNET

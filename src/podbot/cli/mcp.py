@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from podbot.cli.run import NOT_REVIEWED, say, variables, worth_saying
-from podbot.cli.run_options import absolute, seconds
+from podbot.cli.run_options import absolute, network_of, seconds
 from podbot.cli.wording import is_terminal
 from podbot.sandbox import backends
 from podbot.sandbox.network import Network
@@ -30,6 +30,7 @@ EXAMPLES = """\
 examples:
   claude mcp add podbot -- podbot mcp               Claude Code, in the folder it runs in
   codex mcp add podbot -- podbot mcp --target ~/a   Codex, always in ~/a
+  podbot mcp --allow pypi --allow npm               commands can install, and reach nothing else
   podbot mcp --net host --env API_KEY               with the network and a key of yours
   podbot mcp --backend memory                       files in memory; no commands
 
@@ -75,8 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--net",
         choices=Network.WORDS,
-        help="the network of commands: none (the default), or the host's",
+        help="the network of commands: none (the default), the host's, or what --allow names",
     )
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="HOST[:PORT]",
+        help="let commands reach this host, and none that is not named; or a preset, such as pypi",
+    )  # fmt: skip
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
         help="a path to hide from the tools, besides keys and logins",
@@ -128,7 +133,9 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
     launch = LaunchRequest(
         _command(arguments),
         targets=() if arguments.target is None else (arguments.target,),
-        network=arguments.net,
+        network=network_of(
+            None if arguments.net is None else Network(arguments.net), arguments.allow
+        ),
         hide=tuple(map(absolute, arguments.hide)),
         show=tuple(map(absolute, arguments.show)),
         environment=values,
@@ -147,6 +154,8 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
         value = getattr(arguments, option)
         if value is not None:
             words += [f"--{option}", value]
+    for host in arguments.allow:
+        words += ["--allow", host]
     return tuple(words)
 
 

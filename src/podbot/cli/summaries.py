@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk.rules import Level
 from podbot.cli import remedies, wording
-from podbot.cli.notes import typed
 from podbot.cli.progress import Progress
 from podbot.cli.wording import Display, Style
 from podbot.review.summary import called, called_path
+from podbot.sandbox import connections
 
 if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from podbot.review import Review, Summary
     from podbot.runs.records import Entry, Past
 
+MOST_HOSTS = 12
+"""How many hosts a line names."""
 MOST_LISTED = 20
 """How many flags or conflicts a summary names before it only counts."""
 CHANGE_INDENT = 26
@@ -129,10 +131,34 @@ def heading(entry: Entry, display: Display) -> list[str]:
         rows.append(
             ("sandbox", f"{wording.name(record.backend)}, network {wording.name(record.network)}")
         )
+        rows += [("net", line) for line in network_lines(entry)]
         open_ = [each for each in record.guarantees if not each.enforced]
         rows += [("gap", f"{wording.name(each.name)}: {wording.text(each.by)}") for each in open_]
-        rows += [("note", wording.text(typed(note))) for note in record.notes]
+        if record.notes:
+            from podbot.cli.notes import typed  # a list needs none of it
+
+            rows += [("note", wording.text(typed(note))) for note in record.notes]
     return _labelled(rows, display)
+
+
+def network_lines(entry: Entry) -> list[str]:
+    """What a run reached through the proxy, and what it was refused; nothing if it had none."""
+    if entry.layer is None or not connections.place(entry.layer).exists():
+        return []
+    from podbot.review.connections import contacts  # few runs have any
+
+    found = contacts(entry)
+    lines = []
+    for word in ("allowed", "failed", "refused"):
+        places = [
+            f"{wording.name(each.host)}:{each.port}" + (f" ({each.count})" * (each.count > 1))
+            for each in found
+            if each.verdict == word
+        ]
+        if places:
+            said = "reached" if word == "allowed" else word
+            lines.append(f"{said}: {', '.join(wording.listed(places, MOST_HOSTS))}")
+    return lines
 
 
 def _labelled(rows: Iterable[tuple[str, str]], display: Display) -> list[str]:

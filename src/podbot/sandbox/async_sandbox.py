@@ -36,6 +36,7 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ class AsyncSandbox:
         self.guarantees: tuple[Guarantee, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.layer: Layer | None = None
+        self.gateway: Gateway | None = None
 
     async def start(self) -> Self:
         """Start the sandbox, once; `await sandbox` and ``async with`` do this."""
@@ -80,6 +82,7 @@ class AsyncSandbox:
         self.guarantees = launched.guarantees
         self.notes = launched.notes
         self.layer = launched.layer
+        self.gateway = launched.gateway
         if launched.config:
             try:
                 await self._run(ops.init(launched.config))

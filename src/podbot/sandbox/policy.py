@@ -312,8 +312,9 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
 class Policy:
     """What a sandbox may see and reach.
 
-    - ``network``: `Network.none` (loopback only) or `Network.host` (the host's network as it is);
-      the plain words ``"none"`` and ``"host"`` mean the same.
+    - ``network``: `Network.none` (loopback only), `Network.host` (the host's network as it is) or
+      `Network.allow` (only these hosts, through a proxy outside); the plain words ``"none"`` and
+      ``"host"`` mean the same.
     - ``hidden``: paths that do not exist inside, whether or not they exist on the host yet.
     - ``hide_by_rule``: besides that list, what looks like a key or token in the home is hidden,
       and for root what only root may read.
@@ -373,6 +374,7 @@ class Policy:
         inside.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         inside["HOME"] = str(home)
         inside["TMPDIR"] = "/tmp"  # noqa: S108 - the sandbox's own private /tmp
+        inside.update(self.network.variables)
         inside.update(self.environment)
         return inside
 

@@ -38,6 +38,7 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
 
 Argv = Sequence[str | os.PathLike[str]]
@@ -64,6 +65,7 @@ class Sandbox:
         self.guarantees: tuple[Guarantee, ...] = launched.guarantees
         self.notes: tuple[str, ...] = launched.notes
         self.layer: Layer | None = launched.layer
+        self.gateway: Gateway | None = launched.gateway
         connection = launched.connection
         self._passes_descriptors = launched.descriptors and passes_descriptors(connection)
         self._pipes: dict[int, OutputPipes] = {}

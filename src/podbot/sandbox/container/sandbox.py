@@ -65,7 +65,7 @@ class ContainerSandbox(Sandbox):
         self.backend, self.limits, self.policy = launcher.name, launcher.limits, launcher.policy
         self.workdir = WORKDIR
         self.guarantees, self.notes = (), ()
-        self.layer = None
+        self.layer, self.gateway = None, None
         self._descriptors = False
         self._pipes: dict[int, OutputPipes] = {}
         self._closing = threading.Lock()

@@ -20,10 +20,12 @@ from podbot.sandbox.guest.families import JOB_VARIABLE, exit_of
 from podbot.sandbox.guest.files import Files
 from podbot.sandbox.guest.kernel import Kernel
 from podbot.sandbox.guest.loop import Loop
+from podbot.sandbox.guest.loopback import connecting
 from podbot.sandbox.guest.processes import Exec, Spawned
 from podbot.sandbox.guest.refusals import Refused, refused
 from podbot.sandbox.guest.spawning import DEFAULT_PATH, places_of
 from podbot.sandbox.guest.syscalls import LIBC
+from podbot.sandbox.guest.terminals import hand_over
 from podbot.sandbox.guest.wire import HEADER, PROTOCOL, Wire
 from podbot.sandbox.guest.workers import Worker
 
@@ -321,6 +323,14 @@ class Guest:
         self.kernel.restart()
         self.answer({"id": head["id"]})
 
+    def _connect(self, head: Head, _: bytes) -> None:
+        try:
+            line = connecting(head["port"])
+        except OSError as error:
+            raise Refused("io", f"port {head['port']} of loopback: {error.strerror}") from error
+        hand_over(head["given"][0], line)
+        self.answer({"id": head["id"]})
+
     def keep(self, thing: Draft | Reading | Spool) -> int:
         """A handle by which later requests name it."""
         self._last += 1
@@ -339,7 +349,7 @@ class Guest:
         "cancel": _cancel, "exec": _exec, "evaluate": _evaluate,
         "spawn": _spawn, "output": _output,
         "input": _input, "wait": _wait, "signal": _signal, "resize": _resize,
-        "kill": _kill, "forget": _forget, "processes": _processes,
+        "kill": _kill, "forget": _forget, "processes": _processes, "connect": _connect,
         "python": _python, "python_interrupt": _python_interrupt,
         "python_restart": _python_restart, **file_requests.OPERATIONS,
     }  # fmt: skip

@@ -25,6 +25,7 @@ import time
 from podbot import kernel
 from podbot.frozen import dataclass
 from podbot.sandbox.guest.loop import usual_signals
+from podbot.sandbox.guest.loopback import hand_out
 from podbot.sandbox.guest.requests import Guest
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.guest.wire import HEADER
@@ -238,8 +239,9 @@ class Zygote:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
         veils = self._weaver.weave()
         terms = _setup.Terms(
-            os.getuid(), os.getgid(), layer_root, self._private, veils, alone, rehearse
-        )
+            os.getuid(), os.getgid(), layer_root, self._private, veils, _veils.closed_mounts(),
+            alone, rehearse,
+        )  # fmt: skip
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
             | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)
@@ -382,12 +384,16 @@ def _serve(inside: Guest, made: _setup.HalfwayChild | _setup.SetupError, plan: P
     try:
         if isinstance(made, _setup.SetupError):
             raise made
-        made.enter(plan)
+        listener = made.enter(plan)
     except _setup.SetupError as error:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
         return
     inside.configure(plan["config"])
-    _say(GUEST_FD, {"id": 0, "ready": True, "veiled": made.veiled(plan), "pid": made.pid})
+    ready = {"id": 0, "ready": True, "veiled": made.veiled(plan), "pid": made.pid}
+    if listener is None:
+        _say(GUEST_FD, ready)
+    else:
+        hand_out(GUEST_FD, ready, listener)
     inside.serve(GUEST_FD, GUEST_FD)
 
 
