@@ -75,11 +75,13 @@ class Http:
     async def _head(self) -> bytes | None:
         """The next head, with the empty line that ends it; none if the client is done."""
         self._talk.expect_head(bool(self._ahead))
-        while (end := self._ahead.find(_requests.END)) < 0:
-            if _requests.is_broken(bytes(self._ahead)):
+        seen = 0  # who sends byte by byte must not make us look at all of it each time
+        while (end := self._ahead.find(_requests.END, max(0, seen - len(_requests.END)))) < 0:
+            if _requests.is_broken(self._ahead, seen):
                 raise Turned("the request has two readings: a line that does not end in CR LF", BAD)
             if len(self._ahead) > self._talk.limits.head_bytes:
                 raise Turned("the request's head is too large", 431)
+            seen = len(self._ahead)
             data = await self._client.receive()
             if not data:
                 if self._ahead:
@@ -304,7 +306,7 @@ class Exchange:
         try:
             while await self._event(entry):
                 pass
-        except (h11.RemoteProtocolError, _SilentError):
+        except (h11.ProtocolError, _SilentError):
             raise unreachable("the answer was not valid HTTP, or cut short") from None
 
     async def _event(self, entry: Entry) -> bool:

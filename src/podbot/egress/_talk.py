@@ -26,6 +26,7 @@ _TLS, _SOCKS4 = 0x16, 4
 _LEAVING_SECONDS, _LEAVING_BYTES = 2.0, 1024 * 1024
 
 log = logging.getLogger("podbot.egress")
+log.addHandler(logging.NullHandler())  # a library prints nothing; who listens gets it
 
 
 class Talk:
