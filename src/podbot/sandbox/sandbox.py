@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import ops
+from podbot.sandbox._pipes import OutputPipes, PipeReader
 from podbot.sandbox.channel import Channel, SocketChannel, passes_descriptors
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
-from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import (
     Evaluated,
@@ -38,6 +38,7 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
 
 Argv = Sequence[str | os.PathLike[str]]
@@ -64,6 +65,7 @@ class Sandbox:
         self.guarantees: tuple[Guarantee, ...] = launched.guarantees
         self.notes: tuple[str, ...] = launched.notes
         self.layer: Layer | None = launched.layer
+        self.gateway: Gateway | None = launched.gateway
         connection = launched.connection
         self._passes_descriptors = launched.descriptors and passes_descriptors(connection)
         self._pipes: dict[int, OutputPipes] = {}
@@ -269,9 +271,9 @@ class Sandbox:
 
         Links are copied as links; FIFOs, sockets and devices are left out and listed.
         """
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return self._run(transfer.upload(source, ops.path_text(path)))
+        return self._run(_transfer.upload(source, ops.path_text(path)))
 
     def download(
         self, path: Path, destination: Path, *, max_bytes: int = ops.DOWNLOAD_LIMIT
@@ -282,9 +284,9 @@ class Sandbox:
         descriptor below the destination, links that lead out of it are left out and listed, so
         are special files, and setuid bits are dropped. Raises kind ``exists``, ``too_large``.
         """
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return self._run(transfer.download(ops.path_text(path), destination, max_bytes))
+        return self._run(_transfer.download(ops.path_text(path), destination, max_bytes))
 
     # Processes
 

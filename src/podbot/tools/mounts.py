@@ -45,7 +45,7 @@ class HostMount:
       that is excluded goes with all in it.
     - ``max_bytes``: the most this mount may bring, 0 is nothing; default no limit.
     - ``follow_symlinks``: copy what links lead to, as long as it lies in an allowed root. Without
-      it links are left out.
+      it links are left out. A link that the globs leave out by its name may lead anywhere.
     """
 
     host_path: HostPath
@@ -114,6 +114,12 @@ class Mount:
         """Whether a file, or a folder with all in it, is left out by name."""
         path = "/".join(names)
         return any(glob.matches(path) for glob in self.exclude)
+
+    def looks_below(self, names: tuple[str, ...]) -> bool:
+        """Whether the globs may let something through that lies in a folder."""
+        if self.excludes(names):
+            return False
+        return not self.include or any(_leads_on(glob, names) for glob in self.include)
 
     def too_large(self) -> ToolValidationError:
         """The error for a mount over its budget."""
@@ -246,6 +252,14 @@ def _globs(mount: HostMount, which: str) -> tuple[Glob, ...]:
         ) from None
 
 
+def _leads_on(glob: Glob, names: tuple[str, ...]) -> bool:
+    """Whether anything below these names could match."""
+    state = glob.start
+    for name in names:
+        state = glob.step(state, name)
+    return glob.leads_on(state)
+
+
 class _Walk:
     """Finds the files of one mount, holding each folder by descriptor."""
 
@@ -297,10 +311,15 @@ class _Walk:
     def _link(
         self, link: Path, names: tuple[str, ...], above: tuple[Path, ...]
     ) -> Iterator[MountedFile]:
+        if self._mount.excludes(names):
+            return  # wherever it leads
         try:
             real = Path(os.path.realpath(link, strict=True))
+            is_folder = stat.S_ISDIR(os.stat(real).st_mode)
         except OSError:
             return  # it dangles, or runs in a circle
+        if not (self._mount.looks_below(names) if is_folder else self._mount.wants(names)):
+            return
         if not is_inside(real, self._mount.roots):
             raise ToolValidationError(
                 f"the link {_shown(link)} leads to {_shown(real)}, outside of the allowed roots",
@@ -311,7 +330,7 @@ class _Walk:
         if stat.S_ISDIR(facts.st_mode):
             if not any(real == other or real in other.parents for other in above):
                 yield from self._tree(real, names, (*above, real))
-        elif stat.S_ISREG(facts.st_mode) and self._mount.wants(names):
+        elif stat.S_ISREG(facts.st_mode):
             with Tree(real.parent) as tree:  # no step of this path is a link, or it fails
                 yield self._one(tree, real.name, names, facts)
 

@@ -43,6 +43,10 @@ class Glob:
         """Whether the names that led to this state match the whole pattern."""
         return len(self._parts) in state
 
+    def leads_on(self, state: frozenset[int]) -> bool:
+        """Whether anything below the names that led to this state could match."""
+        return any(index < len(self._parts) for index in state)
+
     def matches(self, path: str) -> bool:
         """Whether a relative path matches."""
         state = self.start
