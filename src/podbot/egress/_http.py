@@ -173,7 +173,7 @@ class Http:
             entry.end(Verdict.ALLOWED)
         finally:
             self._talk.close(way.line)
-        return self._may_go_on(conn)
+        return await self._may_go_on(conn)
 
     async def _brokered(
         self, conn: h11.Connection, request: h11.Request, entry: Entry, broker: Broker
@@ -188,13 +188,15 @@ class Http:
             entry.end(Verdict.ALLOWED)
         finally:
             self._talk.close(line)
-        return self._may_go_on(conn)
+        return await self._may_go_on(conn)
 
-    def _may_go_on(self, conn: h11.Connection) -> bool:
+    async def _may_go_on(self, conn: h11.Connection) -> bool:
         """Whether another request may follow on the client's connection."""
         if conn.our_state is h11.DONE and conn.their_state is h11.DONE:
             self._ahead += conn.trailing_data[0]
             return not conn.trailing_data[1]
+        if conn.their_state is h11.SEND_BODY:
+            await self._talk.leave()  # the answer came before the request was whole
         return False
 
     # Refusing
