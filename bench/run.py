@@ -14,7 +14,7 @@ from bench.setting import Setting
 PODBOT = str(Path(sys.executable).parent / "podbot")
 FOLDERS = 100
 STARTS = 5
-"""How many starts of an interpreter a run may take, besides one of bubblewrap."""
+"""How many starts of an interpreter a run may take."""
 
 BWRAP = (
     "bwrap",
@@ -46,7 +46,10 @@ def true(setting: Setting) -> list[Row]:
     )
     what = f"podbot run -- true, {files:,} files"
     rival = f"{STARTS} x python3 -c pass + bwrap"
-    return [Row("run", what, found["run"], "ms", allowed, rival, Target(1))]
+    return [
+        Row("run", what, found["run"], "ms", found["pass"], "python3 -c pass", Target(STARTS)),
+        Row("run", what, found["run"], "ms", allowed, rival, Target(1)),
+    ]
 
 
 def allowing(setting: Setting) -> list[Row]:

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     # What may leave a sandbox.
     BAD_RULE = "bad_rule"
     BAD_LISTENER = "bad_listener"
+    NO_CREDENTIAL = "no_credential"
 
     # Starting a sandbox.
     TARGET_MISSING = "target_missing"
@@ -204,7 +205,10 @@ class ContainerError(PodbotError):
 
 
 class EgressError(PodbotError):
-    """A rule for what may leave a sandbox, or a socket given to the proxy, is not valid."""
+    """A rule or route for what may leave a sandbox, or a socket given to the proxy, is not valid.
+
+    Or a source has no credential.
+    """
 
     usual_kind = Kind.BAD_RULE
 

@@ -377,6 +377,23 @@ def test_the_host_editing_after_the_look_stops_the_merge(target: Path, file: Pat
     assert file.read_text() == "mine\n"
 
 
+def test_a_run_applied_after_the_look_is_named_and_merged_at_the_next(
+    target: Path, file: Path
+) -> None:
+    one, other = run(target, replace_line(2, "A") + "echo A > new"), run(target, "echo B >> file")
+    third = run(target, "echo C > new")
+    changes, of_third = read(other), read(third)
+    merge_in(one)
+    for seen in (changes, of_third):
+        with pytest.raises(ChangesError, match="look again") as failed:
+            apply(seen)
+        assert failed.value.kind is Kind.CONFLICT
+        assert f"run {one.id} was applied or undone there since" in failed.value.message
+        assert "the host has" not in failed.value.message
+    merge_in(other)
+    assert file.read_text() == f"{with_lines(l2='A')}B\n"
+
+
 # Written after the first was applied
 
 

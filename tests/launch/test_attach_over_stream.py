@@ -20,8 +20,8 @@ from screen import Screen, by_marker, until
 
 import podbot.sandbox
 from podbot.errors import GuestLostError, Kind, SandboxError
+from podbot.launch._flow import waiting
 from podbot.launch.attach import Ending, Streams, attach
-from podbot.launch.flow import waiting
 from podbot.sandbox import Sandbox, joined, ops
 from podbot.sandbox.joined import FarEnds
 from podbot.sandbox.ops import Ended

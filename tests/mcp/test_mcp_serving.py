@@ -23,7 +23,7 @@ from podbot.errors import (
     ToolValidationError,
 )
 from podbot.mcp import LaunchRequest, Line, Served, ServeRequest, Started, serve, serving
-from podbot.mcp.workspace import KEPT, Workspace, workspace
+from podbot.mcp._workspace import KEPT, Workspace, workspace
 from podbot.runs import records
 from podbot.runs.records import Record
 from podbot.runtime.events import ToolInvoked

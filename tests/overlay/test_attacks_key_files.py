@@ -19,7 +19,7 @@ from podbot.sandbox.overlay.launcher import OverlaySandbox
 SECRET = "planted-secret"
 BY_NAME = [
     ".my-tool/token", ".my-tool/credentials.json", ".config/tool/oauth_creds.json", ".env",
-    "server.pem", ".keys/id_ed25519", ".keys/id_ecdsa_work", ".pgpass-was/.vault_pass",
+    "server.pem", ".keys/id_ed25519", ".keys/id_ecdsa_work", ".tools/.vault_pass",
     ".app/api-key.txt", ".deep/a/b/c/secrets.yaml",
 ]  # fmt: skip
 BY_TEXT = {

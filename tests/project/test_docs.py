@@ -82,6 +82,26 @@ def test_the_first_step_of_the_first_change_works_in_any_folder(workplace: Path)
     assert "1 added" in done.stderr and done.stdout.startswith("discarded ")
 
 
+FOR_INSTANCE = {"src/app.py", "shutil.py"}
+"""Files of others that a comment takes for an example."""
+
+
+def test_a_module_that_is_named_is_there() -> None:
+    """On the pages for whoever works on podbot, and in what its modules say of each other."""
+    tree = [
+        f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py") if ".venv" not in path.parts
+    ]
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("architecture", "where-to-change", "engine")]
+    missing = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in (*pages, ROOT / "CONTRIBUTING.md", *(ROOT / "src").rglob("*.py"))
+        for name in re.findall(r"`([\w/]+\.py)`", page.read_text())
+        if name not in FOR_INSTANCE and not any(path.endswith(f"/{name}") for path in tree)
+    ]
+
+    assert missing == []
+
+
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: Path, workplace: Path) -> None:
     run_code_of(page)

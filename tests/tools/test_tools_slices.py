@@ -25,12 +25,12 @@ from podbot.tools import (
     VfsPath,
     VirtualFileSystem,
     WriteFile,
+    _mirror,
     make_delete_reducer,
     make_write_reducer,
-    mirror,
 )
+from podbot.tools._mirror import Mirror
 from podbot.tools.filesystem import WriteMode
-from podbot.tools.mirror import Mirror
 from podbot.tools.reducers import FileChange, FilesSeen, files_seen
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -240,7 +240,7 @@ def test_a_seed_whose_text_nobody_knows_is_taken_at_its_word(sandbox: Sandbox) -
 def test_only_so_many_files_are_read_in_one_look(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "READS", 2)
+    monkeypatch.setattr(_mirror, "READS", 2)
     watcher = Mirror()
     value = seen(watcher.compare(sandbox, VirtualFileSystem()), VirtualFileSystem())
     for name in "abc":
@@ -279,7 +279,7 @@ def test_a_sandbox_that_fails_is_not_taken_for_an_empty_one(
     value = seen(watcher.compare(sandbox, VirtualFileSystem()), VirtualFileSystem())
     sandbox.write("new", "x")
     if verb == "stat":
-        monkeypatch.setattr(mirror, "ENTRIES", 1)
+        monkeypatch.setattr(_mirror, "ENTRIES", 1)
         value = value.put(file("new"))
     monkeypatch.setattr(Sandbox, verb, failing)
     with pytest.raises(SandboxError, match="gone"):
@@ -288,5 +288,5 @@ def test_a_sandbox_that_fails_is_not_taken_for_an_empty_one(
 
 @pytest.mark.parametrize("mtime_ns", [-(2**63), 2**63 - 1])
 def test_a_time_from_outside_of_the_calendar_is_some_time(mtime_ns: int) -> None:
-    assert mirror.moment(mtime_ns).tzinfo is UTC
-    assert mirror.moment(10**30) == datetime(1970, 1, 1, tzinfo=UTC)
+    assert _mirror.moment(mtime_ns).tzinfo is UTC
+    assert _mirror.moment(10**30) == datetime(1970, 1, 1, tzinfo=UTC)

@@ -197,8 +197,6 @@ class _Line:
         if isinstance(action, argparse._SubParsersAction):
             said = {choice.dest: choice.help for choice in action._choices_actions}
             return Offer(words=tuple((name, _line(said.get(name))) for name in action.choices))
-        if action.choices is not None:
-            return Offer(words=tuple((f"{prefix}{choice}", "") for choice in action.choices))
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar.partition("...")[0] == "ID":
             return Offer(words=tuple(_runs(prefix)))
@@ -206,6 +204,8 @@ class _Line:
             files_too = not self._parser.prog.endswith(("run", "shell"))
             known = tuple(_backends(files_too=files_too))
             return Offer(words=tuple((f"{prefix}{name}", said) for name, said in known))
+        if action.choices is not None:
+            return Offer(words=tuple((f"{prefix}{choice}", "") for choice in action.choices))
         if metavar == "DIR":
             return Offer("folders")
         if metavar.startswith("FILE") or "changes" not in self._parser.prog:

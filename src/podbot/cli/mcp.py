@@ -17,6 +17,7 @@ from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from podbot.mcp import ServeRequest, Started
 
@@ -45,6 +46,17 @@ them. The server ends when its client hangs up, and everything it started with i
 exit codes: 0 the client hung up; 2 it could not start; 128 + N signal N ended it."""
 
 
+class _Known:
+    """The names of backends; those of other packages are looked for only if that is asked."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in backends.NAMES or name in backends.others()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from backends.NAMES
+        yield from backends.others()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot mcp`."""
     import argparse
@@ -53,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
+        choices=_Known(),
         type=backends.real_name,
         default=backends.OVERLAY,
         metavar="BACKEND",

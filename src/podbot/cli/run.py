@@ -64,6 +64,7 @@ backends:
              one --target, reviewed at the end like any run; --image names the image
   local      ISOLATES NOTHING: the command works on the folder itself, as you; there is
              nothing to review or undo. For machines that are a sandbox themselves
+  another    of a package that is installed, by its name; it is given --target if there is one
 
 exit codes: the command's own; 128 + N (and the same death) if signal N killed it; 124 it
 ran out of time; 125 podbot itself failed, or --yes was stopped by what needs a look; 126

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk.rules import Level
 from podbot.cli import remedies, wording
-from podbot.cli.notes import typed
 from podbot.cli.progress import Progress
 from podbot.cli.wording import Display, Style
 from podbot.review.summary import called, called_path
@@ -135,7 +134,10 @@ def heading(entry: Entry, display: Display) -> list[str]:
         rows += [("net", line) for line in network_lines(entry)]
         open_ = [each for each in record.guarantees if not each.enforced]
         rows += [("gap", f"{wording.name(each.name)}: {wording.text(each.by)}") for each in open_]
-        rows += [("note", wording.text(typed(note))) for note in record.notes]
+        if record.notes:
+            from podbot.cli.notes import typed  # a list needs none of it
+
+            rows += [("note", wording.text(typed(note))) for note in record.notes]
     return _labelled(rows, display)
 
 

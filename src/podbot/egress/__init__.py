@@ -16,6 +16,8 @@ from podbot.on_use import on_use
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from podbot.egress.broker import Broker, Route, built_in
+    from podbot.egress.credentials import FromCommand, FromFile, FromVariable, Source
     from podbot.egress.names import HOST_NAME
     from podbot.egress.presets import PRESETS
     from podbot.egress.proxy import Proxy, ProxyLimits
@@ -26,18 +28,27 @@ if TYPE_CHECKING:
 __all__ = [
     "HOST_NAME",
     "PRESETS",
+    "Broker",
     "EgressError",
+    "FromCommand",
+    "FromFile",
+    "FromVariable",
     "Judgement",
     "Proxy",
     "ProxyLimits",
     "Record",
+    "Route",
     "Rule",
     "Rules",
+    "Source",
     "Verdict",
+    "built_in",
 ]
 
 # Where public names live. A new one goes here, above, and into __all__.
 _HOMES = {
+    "podbot.egress.broker": "Broker Route built_in",
+    "podbot.egress.credentials": "FromCommand FromFile FromVariable Source",
     "podbot.egress.names": "HOST_NAME",
     "podbot.egress.presets": "PRESETS",
     "podbot.egress.proxy": "Proxy ProxyLimits",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import h11
 
+from podbot.egress import _brokering as brokering
 from podbot.egress import _requests
 from podbot.egress._lines import Line
 from podbot.egress._noting import Entry, Turned, unreachable
@@ -24,8 +25,9 @@ from podbot.egress.names import OddHostError, shown
 from podbot.egress.records import Verdict
 
 if TYPE_CHECKING:
-    from podbot.egress._opening import Way
+    from podbot.egress._opening import Stream, Way
     from podbot.egress._talk import Talk
+    from podbot.egress.broker import Broker
 
 BAD = 400
 
@@ -56,6 +58,8 @@ class Http:
             if request.method == b"CONNECT":
                 await self._tunnel(conn, request, entry)
                 return False
+            if request.target.startswith(b"/") and self._talk.broker is not None:
+                return await self._brokered(conn, request, entry, self._talk.broker)
             return await self._plain(conn, request, entry)
         except Turned as turned:
             await self._answer(conn, entry or self._talk.begin(), turned)
@@ -71,11 +75,13 @@ class Http:
     async def _head(self) -> bytes | None:
         """The next head, with the empty line that ends it; none if the client is done."""
         self._talk.expect_head(bool(self._ahead))
-        while (end := self._ahead.find(_requests.END)) < 0:
-            if _requests.is_broken(bytes(self._ahead)):
+        seen = 0  # who sends byte by byte must not make us look at all of it each time
+        while (end := self._ahead.find(_requests.END, max(0, seen - len(_requests.END)))) < 0:
+            if _requests.is_broken(self._ahead, seen):
                 raise Turned("the request has two readings: a line that does not end in CR LF", BAD)
             if len(self._ahead) > self._talk.limits.head_bytes:
                 raise Turned("the request's head is too large", 431)
+            seen = len(self._ahead)
             data = await self._client.receive()
             if not data:
                 if self._ahead:
@@ -155,9 +161,11 @@ class Http:
         rules = self._talk.judge(entry)
         way = await self._talk.open(rules, place.host, place.port, entry, tunnel=False)
         try:
-            exchange = Exchange(self._client, conn, way, request, place)
-            await exchange.begin()
-            await exchange.carry(entry)
+            headers = request.headers.raw_items()
+            websocket = _requests.asks_for_websocket(request.method, headers)
+            outward = _outward_request(request, headers, place, way, websocket)
+            exchange = Exchange(self._client, conn, way.line, websocket)
+            await exchange.carry(outward, entry)
             if exchange.switched:
                 up, down = conn.trailing_data[0], exchange.there.trailing_data[0]
                 await self._joined(way, entry, up, down)
@@ -165,9 +173,30 @@ class Http:
             entry.end(Verdict.ALLOWED)
         finally:
             self._talk.close(way.line)
+        return await self._may_go_on(conn)
+
+    async def _brokered(
+        self, conn: h11.Connection, request: h11.Request, entry: Entry, broker: Broker
+    ) -> bool:
+        """A request of a route: the credential is added here."""
+        order = await brokering.order(request, entry, broker)
+        self._talk.expect_no_head()
+        line, stream = await self._talk.open_route(order.route, entry)
+        try:
+            exchange = Exchange(self._client, conn, stream, False, brokering.answered)
+            await exchange.carry(order.request, entry)
+            entry.end(Verdict.ALLOWED)
+        finally:
+            self._talk.close(line)
+        return await self._may_go_on(conn)
+
+    async def _may_go_on(self, conn: h11.Connection) -> bool:
+        """Whether another request may follow on the client's connection."""
         if conn.our_state is h11.DONE and conn.their_state is h11.DONE:
             self._ahead += conn.trailing_data[0]
             return not conn.trailing_data[1]
+        if conn.their_state is h11.SEND_BODY:
+            await self._talk.leave()  # the answer came before the request was whole
         return False
 
     # Refusing
@@ -209,43 +238,44 @@ def _quoted(word: str) -> str:
     return shlex.quote(word)
 
 
+def _outward_request(
+    request: h11.Request, given: Headers, place: Place, way: Way, websocket: bool
+) -> h11.Request:
+    """A plain request as whoever is at the far end gets it."""
+    target = place.path + place.query
+    authority = shown(place.host, place.port) if place.port != 80 else _bracketed(place.host)
+    headers: Headers = [(b"Host", authority.encode())]
+    headers += [each for each in _requests.passed_on(given) if each[0].lower() != b"host"]
+    if way.via is not None:
+        target = f"http://{authority}{target}"
+        headers += [(name.encode(), value.encode()) for name, value in way.via.headers]
+    if websocket:
+        headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+    else:
+        headers.append((b"Connection", b"close"))
+    return h11.Request(method=request.method, target=target, headers=headers)
+
+
 class Exchange:
     """One plain request and its answer, on their way at the same time."""
 
     def __init__(
-        self, client: Line, conn: h11.Connection, way: Way, request: h11.Request, place: Place
+        self,
+        client: Line,
+        conn: h11.Connection,
+        stream: Stream,
+        websocket: bool,
+        answered: Callable[[Headers], Headers] = _requests.passed_on,
     ):
-        self._client, self._conn, self._line = client, conn, way.line
-        self._way, self._request, self._place = way, request, place
-        self._headers = request.headers.raw_items()
-        self._websocket = _requests.asks_for_websocket(request.method, self._headers)
+        self._client, self._conn, self._line = client, conn, stream
+        self._websocket, self._answered = websocket, answered
         self.there = h11.Connection(h11.CLIENT)
         self.switched = False
         """Whether the line has become a WebSocket."""
 
-    async def begin(self) -> None:
-        """Send the head outward."""
-        place = self._place
-        target = place.path + place.query
-        authority = shown(place.host, place.port) if place.port != 80 else _bracketed(place.host)
-        headers: Headers = [(b"Host", authority.encode())]
-        headers += [
-            (name, value)
-            for name, value in _requests.passed_on(self._headers)
-            if name.lower() != b"host"
-        ]
-        if self._way.via is not None:
-            target = f"http://{authority}{target}"
-            headers += [(name.encode(), value.encode()) for name, value in self._way.via.headers]
-        if self._websocket:
-            headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
-        else:
-            headers.append((b"Connection", b"close"))
-        request = h11.Request(method=self._request.method, target=target, headers=headers)
+    async def carry(self, request: h11.Request, entry: Entry) -> None:
+        """The request outward, and the answer back, at the same time."""
         await self._sent(request)
-
-    async def carry(self, entry: Entry) -> None:
-        """The request's body outward, and the answer back, at the same time."""
         loop = asyncio.get_running_loop()
         body = loop.create_task(self._body())
         answer = loop.create_task(self._answer(entry))
@@ -278,7 +308,7 @@ class Exchange:
         try:
             while await self._event(entry):
                 pass
-        except (h11.RemoteProtocolError, _SilentError):
+        except (h11.ProtocolError, _SilentError):
             raise unreachable("the answer was not valid HTTP, or cut short") from None
 
     async def _event(self, entry: Entry) -> bool:
@@ -294,7 +324,7 @@ class Exchange:
             return await self._informed(event, entry)
         elif isinstance(event, h11.Response):
             entry.status = event.status_code
-            headers = _requests.passed_on(event.headers.raw_items())
+            headers = self._answered(event.headers.raw_items())
             names = [name.lower() for name, _ in headers]
             if b"transfer-encoding" in names:  # a length beside it does not count
                 headers = [each for each in headers if each[0].lower() != b"content-length"]
@@ -312,7 +342,7 @@ class Exchange:
 
     async def _informed(self, event: h11.InformationalResponse, entry: Entry) -> bool:
         if event.status_code != 101:
-            if self._request.http_version == b"1.1":
+            if self._conn.their_http_version == b"1.1":
                 headers = _requests.passed_on(event.headers.raw_items())
                 await self._back(
                     h11.InformationalResponse(

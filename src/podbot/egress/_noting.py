@@ -40,7 +40,7 @@ class Entry:
                 None if self.path is None else self.path[:_LONGEST],
                 verdict,
                 self.rule,
-                reason,
+                reason[:_LONGEST],
                 would_allow,
                 line.sent if line is not None else 0,
                 line.received if line is not None else 0,

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ import h11
 from podbot.egress._lines import Line
 from podbot.egress._noting import Turned, unreachable
 from podbot.egress._outward import NextProxy, Outward
+from podbot.egress._tls import TlsLine, trusting
 from podbot.egress.names import HOST_NAME, is_address, shown
 from podbot.egress.rules import Rules
 
@@ -30,6 +32,7 @@ LOOKUPS = 64
 REFUSED, UNREACHABLE, FAILED = 5, 4, 1  # codes of SOCKS5
 
 Resolver = Callable[[str], Sequence[str]]
+Stream = Line | TlsLine
 
 
 def system_resolver(host: str) -> Sequence[str]:
@@ -58,6 +61,8 @@ class Opener:
         lines: set[Line],
     ):
         self._resolver, self._outward, self._seconds = resolver, Outward(environment), seconds
+        self._environment = environment
+        self._context: ssl.SSLContext | None = None
         self._lookups = asyncio.Semaphore(LOOKUPS)
         self._lines = lines
         """Those that are open."""
@@ -78,6 +83,10 @@ class Opener:
         addresses = (host,) if is_address(host) else await self._judged(rules, host, port, via)
         if via is None:
             return Way(await self._dial(host, addresses, port))
+        return await self._through(via, host, port, tunnel=tunnel)
+
+    async def _through(self, via: NextProxy, host: str, port: int, *, tunnel: bool) -> Way:
+        """A connection by way of the host's own proxy."""
         there = (via.host,) if is_address(via.host) else await self._resolve(via.host)
         line = await self._dial("the host's own proxy", there, via.port)
         if not tunnel:
@@ -87,6 +96,39 @@ class Opener:
         except BaseException:
             self.close(line)
             raise
+
+    async def open_route(self, host: str, port: int, *, secure: bool) -> tuple[Line, Stream]:
+        """A connection to where a route leads: named on the host, so its addresses are not judged.
+
+        With TLS it is known who is there, wherever a name leads.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                if host == HOST_NAME:
+                    line = await self._dial(host, LOOPBACK, port)
+                else:
+                    line = (await self._routed(host, port)).line
+                if not secure:
+                    return line, line
+                try:
+                    if self._context is None:
+                        self._context = trusting(self._environment)
+                    stream = TlsLine(line, self._context, host)
+                    await stream.shake_hands()
+                except BaseException:
+                    self.close(line)
+                    raise
+                return line, stream
+        except TimeoutError:
+            reason = f"{shown(host, port)} did not answer within {self._seconds:g} s"
+            raise unreachable(reason, 504) from None
+
+    async def _routed(self, host: str, port: int) -> Way:
+        via = self._outward.next_proxy(host, port, tunnel=True)
+        if via is not None:
+            return await self._through(via, host, port, tunnel=True)
+        addresses = (host,) if is_address(host) else await self._resolve(host)
+        return Way(await self._dial(host, addresses, port))
 
     def close(self, line: Line) -> None:
         """Close a line that was opened."""

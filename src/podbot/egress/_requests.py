@@ -29,6 +29,8 @@ _OF_THIS_LINE = {
     b"trailer",
     b"upgrade",
 }
+# By these some servers take a request for another than the one that was judged.
+_STEERING = re.compile(rb"x-http-method.*|x-method-override|x-original-.*|x-rewrite-.*", re.I)
 _NEEDED = {b"transfer-encoding", b"content-length", b"host"}
 
 _URL = re.compile(
@@ -56,9 +58,9 @@ def two_readings(head: bytes) -> str | None:
     return None
 
 
-def is_broken(part: bytes) -> bool:
-    """Whether what has come of a head can be told to be none already."""
-    return _BARE.search(part.removesuffix(b"\r")) is not None
+def is_broken(part: bytearray, seen: int) -> bool:
+    """Whether what has come of a head can be none. So much of it was looked at before."""
+    return _BARE.search(part, max(0, seen - 1), len(part) - part.endswith(b"\r")) is not None
 
 
 class Place:
@@ -114,7 +116,11 @@ def passed_on(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
         for token in value.split(b",")
     }
     dropped = _OF_THIS_LINE | (named - _NEEDED)
-    return [(name, value) for name, value in headers if name.lower() not in dropped]
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in dropped and not _STEERING.fullmatch(name)
+    ]
 
 
 def header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str | None:

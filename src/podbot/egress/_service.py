@@ -23,6 +23,7 @@ from podbot.egress._talk import Talk, log
 from podbot.egress.records import Record, Verdict
 
 if TYPE_CHECKING:
+    from podbot.egress.broker import Broker
     from podbot.egress.proxy import ProxyLimits
     from podbot.egress.rules import Rules
 
@@ -42,10 +43,12 @@ class Service:
         resolver: Resolver | None,
         environment: Mapping[str, str],
         lines: set[Line],
+        broker: Broker | None = None,
     ):
         self._loop = asyncio.SelectorEventLoop()
         self._limits, self._rules, self._on_record = limits, rules, on_record
         self._lines, self.listeners = lines, list[socket.socket]()
+        self._broker = broker
         self._talks: set[Talk] = set()
         self._opener = Opener(resolver or system_resolver, environment, limits.dial_seconds, lines)
         self._watching = False
@@ -78,7 +81,9 @@ class Service:
             self._turn_away(line)
             return
         self._lines.add(line)
-        talk = Talk(line, self._loop, self._limits, self._rules, self._opener, self._tell)
+        talk = Talk(
+            line, self._loop, self._limits, self._rules, self._opener, self._tell, self._broker
+        )
         self._talks.add(talk)
         talk.task = self._loop.create_task(talk.run())
         talk.task.add_done_callback(lambda _: self._talks.discard(talk))

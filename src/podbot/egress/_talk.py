@@ -17,14 +17,16 @@ from podbot.egress._socks import VERSION, Socks
 from podbot.egress.records import Record, Verdict
 
 if TYPE_CHECKING:
-    from podbot.egress._opening import Opener, Way
+    from podbot.egress._opening import Opener, Stream, Way
+    from podbot.egress.broker import Broker, Route
     from podbot.egress.proxy import ProxyLimits
     from podbot.egress.rules import Rules
 
 _TLS, _SOCKS4 = 0x16, 4
-_LEAVING_SECONDS, _LEAVING_BYTES = 2.0, 1024 * 1024
+_LEAVING_SECONDS = 30.0
 
 log = logging.getLogger("podbot.egress")
+log.addHandler(logging.NullHandler())  # a library prints nothing; who listens gets it
 
 
 class Talk:
@@ -38,9 +40,11 @@ class Talk:
         rules: Callable[[], Rules],
         opener: Opener,
         tell: Callable[[Record], None],
+        broker: Broker | None,
     ):
         self.client, self.limits = client, limits
         self._rules, self._opener, self._tell = rules, opener, tell
+        self.broker = broker
         self._lines: list[Line] = [client]
         self._entry: Entry | None = None
         self._loop = loop
@@ -140,16 +144,26 @@ class Talk:
         self._lines.append(way.line)
         return way
 
+    async def open_route(self, route: Route, entry: Entry) -> tuple[Line, Stream]:
+        """A connection to where a route leads."""
+        scheme, host, port, _ = route.place
+        line, stream = await self._opener.open_route(host, port, secure=scheme == "https")
+        entry.upstream = line
+        self._lines.append(line)
+        return line, stream
+
     def close(self, line: Line) -> None:
         """Close a connection outward."""
         self._lines.remove(line)
         self._opener.close(line)
 
     async def leave(self) -> None:
-        """Say goodbye so that the last words are read: what still comes is thrown away."""
+        """Say goodbye so that the last words are read: what still comes is thrown away.
+
+        To close on what was not read would take back what the client has not read yet.
+        """
         self.client.end_sending()
-        most = self.client.received + _LEAVING_BYTES
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LEAVING_SECONDS):
-                while await self.client.receive() and self.client.received < most:
+                while await self.client.receive():
                     pass

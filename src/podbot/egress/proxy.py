@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from podbot.egress._lines import Line
     from podbot.egress._service import Service
+    from podbot.egress.broker import Broker
     from podbot.egress.records import Record
 
 
@@ -38,8 +39,8 @@ class ProxyLimits:
     """Of one request or answer, before its body."""
     head_seconds: float = 30.0
     """For a whole head, from its first byte; for the first one from the connection."""
-    idle_seconds: float = 600.0
-    """Without a byte either way."""
+    idle_seconds: float = 1200.0
+    """Without a byte either way: some models think for long."""
     dial_seconds: float = 30.0
     """For finding and connecting to the other side."""
 
@@ -48,7 +49,8 @@ class Proxy:
     """Lets through what its rules allow. To be closed, or used as a context manager.
 
     ``on_record`` is called from the proxy's thread, once for each connection, and for each request
-    of plain HTTP, when it has ended; it should be quick. ``resolver`` gives the addresses of a name
+    of plain HTTP, when it has ended; it should be quick. ``broker`` has the routes on which it adds
+    credentials. ``resolver`` gives the addresses of a name
     (the system's, unless given). ``environment`` has the variables that name the host's own proxy
     (the process's, unless given).
     """
@@ -58,13 +60,14 @@ class Proxy:
         rules: Rules | None = None,
         on_record: Callable[[Record], None] | None = None,
         *,
+        broker: Broker | None = None,
         limits: ProxyLimits | None = None,
         resolver: Callable[[str], Sequence[str]] | None = None,
         environment: Mapping[str, str] | None = None,
     ):
         self._rules = Rules() if rules is None else rules
         self._on_record, self._limits = on_record, limits or ProxyLimits()
-        self._resolver = resolver
+        self._resolver, self._broker = resolver, broker
         self._environment = os.environ if environment is None else environment
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -174,6 +177,7 @@ class Proxy:
                     resolver=self._resolver,
                     environment=self._environment,
                     lines=self._lines,
+                    broker=self._broker,
                 )
                 self._service.run(self._waker, self._news)
         finally:

@@ -72,7 +72,7 @@ class Rule:
             return True
         if method in TUNNELS or path is None or (self.methods and method not in self.methods):
             return False
-        return not self.path or (_is_straight(path) and _is_below(path, self.path))
+        return not self.path or (is_straight(path) and _is_below(path, self.path))
 
     def denies(self, method: str, path: str | None) -> bool:
         """Whether a request to its host may be one of those it is about: a tunnel hides them."""
@@ -80,7 +80,7 @@ class Rule:
             return True
         if self.methods and method not in self.methods:
             return False
-        return not self.path or not _is_straight(path) or _is_below(path, self.path)
+        return not self.path or not is_straight(path) or _is_below(path, self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Rules:
         denied = self._denying(address, port, "CONNECT", None)
         if denied is not None:
             return Judgement(False, denied, f"{shown(address, port)} is denied")
-        named = next((r.word for r in self._rules(False) if r.is_about(address, port)), None)
+        named = self._allowing(address, port, "CONNECT", None)
         kind = kind_of(address)
         if named is not None or kind is None:
             return Judgement(True, named)
@@ -223,7 +223,7 @@ def _rule(word: str, denying: bool) -> Rule:
         _check_address(word, host, match["below"] is not None, path, denying)
     if host == "localhost" or (host == HOST_NAME and not denying and port in (None, "*")):
         raise _bad(word, "ports of this machine are named one by one", f"{HOST_NAME}:PORT")
-    if path and not _is_straight(path):
+    if path and not is_straight(path):
         raise _bad(word, "its path has . or .. or an escaped / in it", "write the path plainly")
     methods = tuple(match["methods"].split(",")) if match["methods"] else ()
     if set(methods) & {*TUNNELS, "SOCKS"}:
@@ -260,7 +260,7 @@ def _is_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix if prefix.endswith("/") else f"{prefix}/")
 
 
-def _is_straight(path: str) -> bool:
+def is_straight(path: str) -> bool:
     """Whether a path has one reading: servers take escapes apart once, or twice, or never."""
     from urllib.parse import unquote
 

@@ -25,10 +25,10 @@ from typing import Self
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass
-from podbot.launch.flow import LOOK_SECONDS, End, FromFile, FromPipe, Passing
+from podbot.launch._flow import LOOK_SECONDS, End, FromFile, FromPipe, Passing
+from podbot.launch._watch import Signals, Watch
 from podbot.launch.interludes import Interludes, OtherScreen
 from podbot.launch.terminal import CallerTerminal, is_telling, means_stop, reads_lines
-from podbot.launch.watch import Signals, Watch
 from podbot.sandbox import joined
 from podbot.sandbox.joined import FarEnds, Joined
 from podbot.sandbox.ops import Command, Ended

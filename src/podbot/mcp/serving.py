@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from podbot.errors import PodbotError
 from podbot.frozen import dataclass
+from podbot.mcp._sdk import explained
+from podbot.mcp._workspace import workspace
 from podbot.mcp.annotations import hints_of_suite
-from podbot.mcp.sdk import explained
-from podbot.mcp.workspace import workspace
 from podbot.runs import opening
 from podbot.runs.run import Run
 from podbot.runtime.events import ToolInvoked
@@ -125,7 +125,7 @@ async def _until_stopped(server: ToolServer, line: Line) -> int | None:
     """Serve; the number of the signal that ended it, None if the client hung up."""
     import anyio
 
-    from podbot.mcp.stdio import connected
+    from podbot.mcp._stdio import connected
 
     signals: list[int] = []
     serving = anyio.CancelScope()

@@ -32,7 +32,7 @@ def to_continue(request: LaunchRequest) -> Entry | None:
         return None
     if request.targets:
         raise ChangesError(
-            "a run that goes on in a layer has its targets",
+            "a run that goes on in an earlier one keeps the targets of that one",
             kind=Kind.INVALID,
             remedy="leave out the targets",
         )

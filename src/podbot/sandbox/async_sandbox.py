@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import ops
+from podbot.sandbox._pipes import OutputPipes, PipeReader
 from podbot.sandbox.async_channel import AsyncAdapter, AsyncSocketChannel
 from podbot.sandbox.channel import Call, Reply, closed_error, passes_descriptors
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
-from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Argv, Path
 from podbot.sandbox.values import (
@@ -256,17 +256,19 @@ class AsyncSandbox:
 
     async def upload(self, source: Path, path: Path) -> TransferResult:
         """Copy a host file or folder in, to exactly ``path``."""
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return await self._run_apart(transfer.upload(source, ops.path_text(path)))
+        return await self._run_apart(_transfer.upload(source, ops.path_text(path)))
 
     async def download(
         self, path: Path, destination: Path, *, max_bytes: int = ops.DOWNLOAD_LIMIT
     ) -> TransferResult:
         """Copy a file or folder of the sandbox out, to exactly ``destination`` on the host."""
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return await self._run_apart(transfer.download(ops.path_text(path), destination, max_bytes))
+        return await self._run_apart(
+            _transfer.download(ops.path_text(path), destination, max_bytes)
+        )
 
     # Processes
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import ops
+from podbot.sandbox._pipes import OutputPipes, PipeReader
 from podbot.sandbox.channel import Channel, SocketChannel, passes_descriptors
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
-from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import (
     Evaluated,
@@ -271,9 +271,9 @@ class Sandbox:
 
         Links are copied as links; FIFOs, sockets and devices are left out and listed.
         """
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return self._run(transfer.upload(source, ops.path_text(path)))
+        return self._run(_transfer.upload(source, ops.path_text(path)))
 
     def download(
         self, path: Path, destination: Path, *, max_bytes: int = ops.DOWNLOAD_LIMIT
@@ -284,9 +284,9 @@ class Sandbox:
         descriptor below the destination, links that lead out of it are left out and listed, so
         are special files, and setuid bits are dropped. Raises kind ``exists``, ``too_large``.
         """
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return self._run(transfer.download(ops.path_text(path), destination, max_bytes))
+        return self._run(_transfer.download(ops.path_text(path), destination, max_bytes))
 
     # Processes
 

@@ -26,15 +26,15 @@ from podbot.errors import (
 from podbot.runtime.logging import StructuredLogger
 from podbot.runtime.session import Session
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import traces
+from podbot.tools import _traces
+from podbot.tools._mirror import Mirror
 from podbot.tools.filesystem import VirtualFileSystem
-from podbot.tools.mirror import Mirror
 from podbot.tools.reducers import FilesSeen
 
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
     from podbot.sandbox.layers import Layer
-    from podbot.tools.traces import Traces
+    from podbot.tools._traces import Traces
 
 ROUNDS = 3
 """How often a look is repeated while other calls change the same files."""
@@ -193,7 +193,7 @@ class Live:
         Not at all while neither the layer nor what the session knows has changed since the last.
         """
         sandbox = self._sandbox
-        seen = None if sandbox is None else traces.of(sandbox.layer)
+        seen = None if sandbox is None else _traces.of(sandbox.layer)
         known = self._around.session.query(VirtualFileSystem).latest()
         after, self._after = self._after, None
         if seen is not None and after is not None and after[0] == seen and after[1] is known:

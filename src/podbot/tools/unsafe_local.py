@@ -21,7 +21,7 @@ from podbot.sandbox import backends
 from podbot.sandbox.local import LocalSandbox
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, texts
+from podbot.tools import _hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath, is_inside, normalize_host_root, normalize_host_roots
@@ -167,7 +167,7 @@ class _LocalHome:
                     remedy=f"set workspace_root or {variables.WORKSPACE_ROOT.name} to a folder "
                     "that can be written to",
                 ) from error
-        return hydration.hydrated(self._folder, self._given.mounts)
+        return _hydration.hydrated(self._folder, self._given.mounts)
 
     def workspace(self, sandbox: Sandbox, times: Times) -> UnsafeLocalWorkspace:
         """What the session is told."""
@@ -181,7 +181,7 @@ class _LocalHome:
         folder, self._folder = self._folder, None
         if folder is not None:
             try:
-                hydration.remove(folder)
+                _hydration.remove(folder)
             except OSError as error:
                 raise ToolValidationError(
                     f"the workspace {folder} could not be removed: {error.strerror}",

@@ -1,7 +1,7 @@
 """The life of a sandbox in containers: one workspace, and one container after the other.
 
 The workspace is made once. A container is made for it, and another one when that was stopped or
-lost, over the same files. This module does; `plan.py`, `identity.py` and `target.py` decide.
+lost, over the same files. This module does; `_plan.py`, `_identity.py` and `_target.py` decide.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Self, TypeVar, Unpack
 
 from podbot.errors import ContainerError, GuestLostError, Kind, SandboxError
 from podbot.frozen import dataclass
+from podbot.sandbox._pipes import OutputPipes
 from podbot.sandbox.channel import closed_error
 from podbot.sandbox.container import _idling, _report
 from podbot.sandbox.container._running import Running
@@ -21,7 +22,6 @@ from podbot.sandbox.container._session import ContainerSession
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
 from podbot.sandbox.ops import Op
-from podbot.sandbox.pipes import OutputPipes
 from podbot.sandbox.sandbox import Sandbox
 
 T = TypeVar("T")

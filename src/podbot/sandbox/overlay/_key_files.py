@@ -34,9 +34,9 @@ MOST_NAMED = 3
 _NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)(?!.*\.pub$)([._-].*)?"
     r"|.*\.(pem|key|p12|pfx|jks|keystore|kdbx?|ppk|ovpn|jwk|gpg|age|agekey|pgp)"
-    r"|\.env(\..*)?|\.claude\.json\..*|\.?(pg|ht)pass(wd)?|(.*[._-])?(token|secret|credential|auth|oauth|cookie"
-    r"|pass(wd|word|phrase)?|api[._-]?key|private[._-]?key|keyring|(recovery|backup)[._-]?code)s?"
-    r"([._-].*)?",
+    r"|\.env(\..*)?|\.claude\.json\..*|\.?(pg|ht)pass(wd)?"
+    r"|(.*[._-])?(token|secret|credential|auth|oauth|cookie|pass(wd|word|phrase)?|api[._-]?key"
+    r"|private[._-]?key|keyring|(recovery|backup)[._-]?code)s?([._-].*)?",
     re.IGNORECASE | re.DOTALL,
 )
 _STARTS = re.compile(

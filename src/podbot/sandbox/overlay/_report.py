@@ -72,7 +72,10 @@ def _unix_sockets(policy: Policy) -> Guarantee:
         by = "not reachable through overlays and private folders"
         return Guarantee("unix_sockets", True, by)
     # The folder itself is shown, and a socket in it is the host's: no mount keeps one from it.
-    by = "the policy makes folders of the host writable: a socket made in one later is reachable"
+    by = (
+        "the policy makes folders of the host writable: a socket bound by a relative name, or made "
+        "later, is reachable there"
+    )
     return Guarantee("unix_sockets", False, by)
 
 

@@ -56,6 +56,7 @@ TMPFS: dict[str, str | None] = {"size": str(2 << 30), "nr_inodes": str(1 << 20)}
 """How much each folder in memory holds: empty files are memory, too."""
 DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 SAFE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+_READ_ONLY = kernel.MOUNT_ATTR_RDONLY
 
 
 @contextlib.contextmanager
@@ -79,8 +80,8 @@ class Terms:
     """What is known before any plan: who we are, and what every sandbox of this host has.
 
     ``private`` are folders to cover with a fresh tmpfs, and its mode; ``veils`` are mounts to lay
-    over folders (see `_veils`); ``alone`` means no network, ``rehearse`` that there is time to warm
-    up.
+    over folders, ``closed`` those to cover (see `_veils`); ``alone`` means no network, ``rehearse``
+    that there is time to warm up.
     """
 
     uid: int
@@ -88,6 +89,7 @@ class Terms:
     layer_root: str
     private: dict[str, str]
     veils: dict[str, int]
+    closed: list[str]
     alone: bool
     rehearse: bool
 
@@ -132,6 +134,10 @@ class HalfwayChild:
                 mount = kernel.new_mount("tmpfs", {"mode": mode, **TMPFS}, SAFE)
                 kernel.attach(mount, os.fsencode(path))
             _devices(devices)
+            for path in terms.closed:
+                with contextlib.suppress(FileNotFoundError):  # gone with what it was mounted in
+                    empty = kernel.new_mount("tmpfs", {"size": "1"}, SAFE | _READ_ONLY)
+                    kernel.attach(empty, os.fsencode(path))
         # 5. A /proc of our own pid namespace.
         with _step("proc_refused", "mounting a fresh /proc", UNMASK):
             attributes = SAFE | kernel.MOUNT_ATTR_NOEXEC

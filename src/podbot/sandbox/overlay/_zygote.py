@@ -239,8 +239,9 @@ class Zygote:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
         veils = self._weaver.weave()
         terms = _setup.Terms(
-            os.getuid(), os.getgid(), layer_root, self._private, veils, alone, rehearse
-        )
+            os.getuid(), os.getgid(), layer_root, self._private, veils, _veils.closed_mounts(),
+            alone, rehearse,
+        )  # fmt: skip
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
             | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)

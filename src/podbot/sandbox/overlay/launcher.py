@@ -1,6 +1,6 @@
 """The overlay backend: a copy-on-write view of chosen folders, really closed, no privileges needed.
 
-This module decides; `setup.py` does. It checks the targets, makes the layer, plans the mounts,
+This module decides; `_setup.py` does. It checks the targets, makes the layer, plans the mounts,
 has the zygote fork the guest, and says what is enforced on this host and by what.
 """
 
@@ -71,7 +71,7 @@ class OverlayLauncher(Launcher):
         if layer is not None:
             if target is not None:
                 raise LaunchError(
-                    "a sandbox that goes on in a layer has its targets",
+                    "a sandbox that goes on in a layer keeps the targets of that layer",
                     kind=Kind.INVALID,
                     remedy="leave out target",
                 )

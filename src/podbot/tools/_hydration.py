@@ -20,8 +20,8 @@ from pathlib import Path
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import cached
+from podbot.tools._mirror import ENTRIES, READS, moment, text_of
 from podbot.tools.filesystem import KEPT_CHARACTERS, VfsFile, VirtualFileSystem
-from podbot.tools.mirror import ENTRIES, READS, moment, text_of
 from podbot.tools.mounts import PREVIEW_ENTRIES, Mount, MountedFile
 from podbot.visible import visible
 

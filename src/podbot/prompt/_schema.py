@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from podbot.prompt.result import Json, as_json
-from podbot.prompt.shapes import (
+from podbot.prompt._shapes import (
     NO_DEFAULT,
     Array,
     Bounds,
@@ -23,6 +22,7 @@ from podbot.prompt.shapes import (
     Table,
     json_kind,
 )
+from podbot.prompt.result import Json, as_json
 
 
 def schema_of(record: Record, texts: Mapping[str, str] | None = None) -> dict[str, Json]:
