@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         GrepMatch,
         GrepResult,
         Guarantee,
+        NewestFiles,
         PythonResult,
         TransferResult,
     )
@@ -81,6 +82,7 @@ __all__ = [
     "LocalSandbox",
     "MemorySandbox",
     "Network",
+    "NewestFiles",
     "OverlaySandbox",
     "PodbotError",
     "Policy",
@@ -114,7 +116,8 @@ _HOMES = {
     "podbot.sandbox.pool": "Pool",
     "podbot.sandbox.sandbox": "Process Sandbox",
     "podbot.sandbox.values": (
-        "Evaluated ExecResult FileInfo GrepMatch GrepResult Guarantee PythonResult TransferResult"
+        "Evaluated ExecResult FileInfo GrepMatch GrepResult Guarantee NewestFiles PythonResult "
+        "TransferResult"
     ),
 }
 

@@ -31,6 +31,7 @@ from podbot.sandbox.values import (
     FileInfo,
     GrepResult,
     Guarantee,
+    NewestFiles,
     PythonResult,
     TransferResult,
 )
@@ -201,6 +202,12 @@ class AsyncSandbox:
     ) -> builtins.list[FileInfo]:
         """The entries of a folder sorted by path, links not followed."""
         return await self._run(ops.list_(ops.path_text(path), recursive, max_entries))
+
+    async def newest(
+        self, path: Path = ".", *, max_files: int = 100, max_entries: int = 100_000
+    ) -> NewestFiles:
+        """The files below a folder that were changed last; see `Sandbox.newest`."""
+        return await self._run(ops.newest(ops.path_text(path), max_files, max_entries))
 
     async def glob(
         self, pattern: str, path: Path = ".", *, max_entries: int = 100_000

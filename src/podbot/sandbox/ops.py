@@ -27,6 +27,7 @@ from podbot.sandbox.values import (
     FileInfo,
     GrepMatch,
     GrepResult,
+    NewestFiles,
     PythonResult,
 )
 from podbot.visible import visible
@@ -517,6 +518,19 @@ def list_(path: str, recursive: bool, max_entries: int) -> Op[list[FileInfo]]:
         cancel=True,
     )
     return [_info(row) for row in wire.rows(reply.payload)]
+
+
+def newest(path: str, max_files: int, max_entries: int) -> Op[NewestFiles]:
+    """The files below a folder that were changed last."""
+    if max_files < 0 or max_entries < 0:
+        raise FileError("max_files and max_entries count from zero up", kind=Kind.INVALID)
+    args = {"path": path_text(path), "max_files": max_files, "max_entries": max_entries}
+    reply = yield Call("newest", args, cancel=True)
+    files = tuple(_info(row) for row in wire.rows(reply.payload))
+    if len(files) > max_files:
+        raise wire.broken("more files than asked for")
+    fields = reply.fields
+    return NewestFiles(files, fields.number("total", len(files)), fields.flag("complete"))
 
 
 def _info(row: wire.JsonValue) -> FileInfo:

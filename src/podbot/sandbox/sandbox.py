@@ -33,6 +33,7 @@ from podbot.sandbox.values import (
     FileInfo,
     GrepResult,
     Guarantee,
+    NewestFiles,
     PythonResult,
     TransferResult,
 )
@@ -201,6 +202,16 @@ class Sandbox:
         Raises kinds ``not_found``, ``not_directory``, ``too_large`` (more than ``max_entries``).
         """
         return self._run(ops.list_(ops.path_text(path), recursive, max_entries))
+
+    def newest(
+        self, path: Path = ".", *, max_files: int = 100, max_entries: int = 100_000
+    ) -> NewestFiles:
+        """The files below a folder that were changed last, and how many files there are.
+
+        At most ``max_entries`` entries are looked at, and links are not followed. What counts is
+        when a file came to be as it is, whatever time it bears.
+        """
+        return self._run(ops.newest(ops.path_text(path), max_files, max_entries))
 
     def glob(
         self, pattern: str, path: Path = ".", *, max_entries: int = 100_000

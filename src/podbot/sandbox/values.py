@@ -128,6 +128,19 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestFiles:
+    """The files that were changed last, the latest first, of ``total`` files.
+
+    ``complete`` is False when there were more entries than were to be looked at: then ``total``
+    counts those that were, and there may be newer ones.
+    """
+
+    files: tuple[FileInfo, ...]
+    total: int
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class GrepMatch:
     """One matching line, without its line end."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import ExecResult
-from podbot.tools.paths import check_segments, normalize_string_path
+from podbot.tools.paths import WORKSPACE, check_segments, normalize_string_path
 
 COMMAND_CHARACTERS = 4096
 ENVIRONMENT_ENTRIES = 64
@@ -28,7 +28,6 @@ MOST_SECONDS = 120.0
 TRUNCATED = "[truncated]"
 CAPTURE_DISABLED = "capture disabled"
 
-_ROOT = "/"
 # What shells say of a command that is not there, and of one that cannot be run.
 _NEVER_RAN = {Kind.COMMAND_NOT_FOUND: 127, Kind.COMMAND_NOT_EXECUTABLE: 126}
 
@@ -67,7 +66,7 @@ class ShellParams:
 class ShellResult:
     """How a command ended. ``exit_code`` is 124 when its time ran out (then ``timed_out``).
 
-    ``cwd`` is the folder it ran in, as tools take it: ``/`` is the workspace.
+    ``cwd`` is the folder it ran in, as tools take it: ``/workspace`` or a folder below it.
     """
 
     command: tuple[str, ...]
@@ -147,7 +146,7 @@ def run(sandbox: Sandbox, command: Command, seconds: float) -> ShellResult:
     capture = command.capture
     return ShellResult(
         command=command.argv,
-        cwd=_ROOT if command.cwd == "." else command.cwd,
+        cwd=WORKSPACE if command.cwd == "." else f"{WORKSPACE}/{command.cwd}",
         exit_code=done.exit_code,
         stdout=text_of(done.stdout_bytes, STREAM_BYTES) if capture else CAPTURE_DISABLED,
         stderr=text_of(done.stderr_bytes, STREAM_BYTES) if capture else CAPTURE_DISABLED,

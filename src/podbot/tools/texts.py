@@ -11,8 +11,8 @@ import textwrap
 from podbot.tools import evaluation, files, filesystem, paths, shell
 
 FILES = f"""\
-`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the workspace alone.
-Their paths are relative to it, or start with `{paths.WORKSPACE}/`: plain ASCII, up to
+`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the workspace. Their
+paths are relative to it, or start with `{paths.WORKSPACE}/`: plain ASCII, up to
 {paths.MAX_SEGMENTS} names of {paths.MAX_SEGMENT} characters, no `..`. `write_file` creates files
 of up to {filesystem.KEPT_CHARACTERS:,} characters; change an existing file with `edit_file`.
 `read_file` gives up to {files.READ_LINES:,} lines at once; read on with `offset`."""

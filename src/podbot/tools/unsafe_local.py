@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 
@@ -21,14 +22,21 @@ from podbot.sandbox import backends
 from podbot.sandbox.local import LocalSandbox
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, texts
+from podbot.tools import hydration, temporary, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
-from podbot.tools.mounts import HostPath, is_inside, normalize_host_root, normalize_host_roots
+from podbot.tools.mounts import (
+    HostMount,
+    HostPath,
+    is_inside,
+    normalize_host_root,
+    normalize_host_roots,
+)
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.sandbox import Backing, SandboxSection, Workplace
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection
+from podbot.tools.section import Clock, Given, SectionKind, WorkspaceConfig, WorkspaceSection
 from podbot.tools.shell import ShellParams, ShellResult
+from podbot.tools.temporary import Temporary
 
 __all__ = [
     "LocalEvalParams",
@@ -61,7 +69,7 @@ outside of it.""",
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class UnsafeLocalSandboxConfig(WorkspaceConfig):
     """Settings of an `UnsafeLocalSandboxSection`.
 
@@ -71,6 +79,20 @@ class UnsafeLocalSandboxConfig(WorkspaceConfig):
     """
 
     workspace_root: HostPath | None = None
+
+    # Written out, as its place among the arguments is not its place among the fields.
+    def __init__(
+        self,
+        mounts: Sequence[HostMount] = (),
+        allowed_host_roots: Sequence[HostPath] = (),
+        base_environment: Mapping[str, str] | None = None,
+        workspace_root: HostPath | None = None,
+        clock: Clock | None = None,
+        accepts_overrides: bool = False,
+    ):
+        given = locals()
+        for each in fields(self):
+            object.__setattr__(self, each.name, given[each.name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +159,7 @@ class _LocalHome:
     def __init__(self, given: Given, root: Path):
         self._given = given
         self._root = root
-        self._folder: Path | None = None
+        self._made: Temporary | None = None
         self._opened: tuple[int, int] | None = None
         self.workdir: str | None = None
 
@@ -155,11 +177,14 @@ class _LocalHome:
         return sandbox
 
     def _filled(self) -> Path:
-        if self._folder is None or _identity(self._folder) is None:
-            prefix = f"wink-{self._given.session.session_id}-"
+        if self._made is None or _identity(self._made.path) is None:
+            if self._made is None:
+                temporary.sweep()
+            else:
+                temporary.end(self._made)  # a command removed it
             try:
                 # Unpredictable, and 0700: nobody else can be there first, or look in.
-                self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self._root))
+                self._made = temporary.make(self._root, self._given.session.session_id)
             except OSError as error:
                 raise ToolValidationError(
                     f"no workspace can be made in {self._root}: {error.strerror}",
@@ -167,7 +192,7 @@ class _LocalHome:
                     remedy=f"set workspace_root or {variables.WORKSPACE_ROOT.name} to a folder "
                     "that can be written to",
                 ) from error
-        return hydration.hydrated(self._folder, self._given.mounts)
+        return hydration.hydrated(self._made.path, self._given.mounts)
 
     def workspace(self, sandbox: Sandbox, times: Times) -> UnsafeLocalWorkspace:
         """What the session is told."""
@@ -178,11 +203,12 @@ class _LocalHome:
 
     def end(self) -> None:
         """Remove the folder with everything in it."""
-        folder, self._folder = self._folder, None
-        if folder is not None:
+        made, self._made = self._made, None
+        if made is not None:
             try:
-                hydration.remove(folder)
+                temporary.end(made)
             except OSError as error:
+                folder = made.path
                 raise ToolValidationError(
                     f"the workspace {folder} could not be removed: {error.strerror}",
                     kind=Kind.IO,

@@ -64,12 +64,13 @@ def spec(draft: Draft) -> ContainerSpec:
     if not draft.stream:
         mounts.append(BindMount(str(draft.door), place.INSIDE, read_only=True))
         line = _kit.command(f"{place.INSIDE}/{place.SOCKET}")
+    session = {} if settings.session is None else {labels.SESSION: settings.session}
     return ContainerSpec(
         image=settings.image,
         entrypoint=(),
         command=tuple(line),
         profile=profile(draft),
-        labels={labels.KIND: KIND},
+        labels={labels.KIND: KIND, **session},
         mounts=tuple(mounts),
         name=draft.name,
         workdir="/",
