@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
     from podbot.sandbox.pool import Pool
     from podbot.sandbox.sandbox import Process, Sandbox
+    from podbot.sandbox.shell_sessions import AsyncShell, Shell, ShellRun
     from podbot.sandbox.values import (
         Evaluated,
         ExecResult,
@@ -64,6 +65,7 @@ __all__ = [
     "AsyncOverlaySandbox",
     "AsyncProcess",
     "AsyncSandbox",
+    "AsyncShell",
     "ContainerSandbox",
     "Evaluated",
     "ExecResult",
@@ -91,6 +93,8 @@ __all__ = [
     "PythonResult",
     "Sandbox",
     "SandboxError",
+    "Shell",
+    "ShellRun",
     "Terminal",
     "TransferResult",
     "open",
@@ -115,6 +119,7 @@ _HOMES = {
     "podbot.sandbox.policy": "DEFAULT_ENVIRONMENT DEFAULT_HIDDEN Policy",
     "podbot.sandbox.pool": "Pool",
     "podbot.sandbox.sandbox": "Process Sandbox",
+    "podbot.sandbox.shell_sessions": "AsyncShell Shell ShellRun",
     "podbot.sandbox.values": (
         "Evaluated ExecResult FileInfo GrepMatch GrepResult Guarantee NewestFiles PythonResult "
         "TransferResult"

@@ -38,6 +38,8 @@ from podbot.sandbox.values import (
 
 if TYPE_CHECKING:
     from podbot.sandbox.layers import Layer
+    from podbot.sandbox.shell_sessions import AsyncShell
+    from podbot.sandbox.tars import Readable, Writable
 
 T = TypeVar("T")
 
@@ -148,9 +150,20 @@ class AsyncSandbox:
         timeout: float | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        merge_stderr: bool = False,
+        user: str | int | None = None,
     ) -> ExecResult:
         """Run a command to its end."""
-        return await self._run(ops.exec_(ops.command(argv, cwd, env), stdin, timeout, self.limits))
+        return await self._run(
+            ops.exec_(
+                ops.command(argv, cwd, env),
+                stdin,
+                timeout,
+                self.limits,
+                merge_stderr=merge_stderr,
+                user=user,
+            )
+        )
 
     async def python(self, code: str, *, timeout: float | None = None) -> PythonResult:
         """Run code in this sandbox's Python kernel, started when first needed."""
@@ -236,6 +249,10 @@ class AsyncSandbox:
         """The facts of one entry. Raises kind ``not_found``."""
         return await self._run(ops.stat(ops.path_text(path), follow))
 
+    async def realpath(self, path: Path) -> str:
+        """The path of an entry without links on the way; see `Sandbox.realpath`."""
+        return await self._run(ops.realpath(ops.path_text(path)))
+
     async def exists(self, path: Path) -> bool:
         """Whether there is anything at a path, a dangling link included."""
         return await self._run(ops.exists(ops.path_text(path)))
@@ -272,7 +289,38 @@ class AsyncSandbox:
 
         return await self._run_apart(transfer.download(ops.path_text(path), destination, max_bytes))
 
+    async def download_tar(
+        self, path: Path, stream: Writable, *, max_bytes: int = ops.DOWNLOAD_LIMIT
+    ) -> TransferResult:
+        """Write a file or folder of the sandbox as a tar to ``stream``, part by part."""
+        from podbot.sandbox import tars
+
+        return await self._run_apart(tars.download_tar(ops.path_text(path), stream, max_bytes))
+
+    async def upload_tar(
+        self, stream: Readable, path: Path = ".", *, max_bytes: int = ops.DOWNLOAD_LIMIT
+    ) -> TransferResult:
+        """Unpack a tar, which is not compressed, into the folder ``path`` as it comes in."""
+        from podbot.sandbox import tars
+
+        return await self._run_apart(tars.upload_tar(stream, ops.path_text(path), max_bytes))
+
     # Processes
+
+    def shell(
+        self,
+        program: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> AsyncShell:
+        """A shell that goes on from one script to the next; not started, so not awaited."""
+        from podbot.sandbox import shell_sessions
+
+        command = ops.command((program or "sh",), cwd, env)
+        return shell_sessions.AsyncShell(
+            self, shell_sessions.session(program, command, self.limits)
+        )
 
     async def spawn(
         self,

@@ -92,6 +92,7 @@ class MemoryChannel:
             "newest": self._newest,
             "glob": self._glob,
             "stat": self._stat,
+            "realpath": self._realpath,
             "move": self._move,
             "remove": self._remove,
             "mkdir": self._mkdir,
@@ -170,6 +171,9 @@ class MemoryChannel:
         path = args.text("path")
         node = self._tree.need(path, follow=args.flag("follow"))[1]
         return Reply({"info": _row(path, node)}, b"")
+
+    def _realpath(self, args: Fields, _: bytes) -> Reply:
+        return Reply({"real": self._tree.need(args.text("path"))[0].path}, b"")
 
     def _list(self, args: Fields, _: bytes) -> Reply:
         path = args.text("path")

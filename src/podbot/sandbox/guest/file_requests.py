@@ -276,6 +276,18 @@ def _stat(guest: Guest, head: Head, _: bytes) -> None:
     guest.answer({"id": head["id"], "info": describe(path, facts, target)})
 
 
+def _realpath(guest: Guest, head: Head, _: bytes) -> None:
+    fd = guest.files.open(head["path"], os.O_PATH)
+    try:
+        real = os.readlink(f"/proc/self/fd/{fd}")
+        there = os.stat(real)
+        if not os.path.samestat(there, os.fstat(fd)):
+            raise Refused("not_found", f"{head['path']} was moved meanwhile")
+    finally:
+        os.close(fd)
+    guest.answer({"id": head["id"], "real": real})
+
+
 def _move(guest: Guest, head: Head, _: bytes) -> None:
     path, to = head["path"], head["to"]
     source, name = guest.files.parent(path)
@@ -391,6 +403,6 @@ OPERATIONS: dict[object, Callable[[Guest, Head, bytes], None]] = {
     "stdin_open": _stdin_open, "handle_write": _handle_write, "handle_read": _handle_read,
     "handle_close": _handle_close, "read": _read, "write": _write, "write_open": _write_open,
     "write_done": _write_done, "edit": _edit, "list": _list, "newest": _newest, "glob": _glob,
-    "grep": _grep, "stat": _stat, "move": _move, "remove": _remove, "mkdir": _mkdir,
-    "symlink": _symlink,
+    "grep": _grep, "stat": _stat, "realpath": _realpath, "move": _move, "remove": _remove,
+    "mkdir": _mkdir, "symlink": _symlink,
 }  # fmt: skip
