@@ -30,6 +30,8 @@ class CommandTests(SectionTests):
     eval_characters: int | None = None
     sees_workspace_path = False
     """Whether ``/workspace`` exists inside commands."""
+    takes_strings = True
+    """Whether a command may be one string."""
 
     @pytest.fixture(autouse=True)
     def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +55,17 @@ class CommandTests(SectionTests):
         done = place.ok("shell_execute", command=["echo", "$HOME", "*", ";", "false"])
         assert done.stdout == "$HOME * ; false\n"
 
+    def test_one_string_is_for_a_shell_where_there_may_be_one(self, place: Place) -> None:
+        if self.takes_strings:
+            done = place.ok("shell_execute", command="echo a b | wc -w; exit 3")
+            assert (done.stdout.strip(), done.exit_code) == ("2", 3)
+            assert done.command == ("sh", "-c", "echo a b | wc -w; exit 3")
+        else:
+            message = place.fails("shell_execute", command="echo a b | wc -w")
+            assert "gives none to a shell" in message
+        text = place.prompt.render(session=place.session).text
+        assert ("`sh -c`" in text) == self.takes_strings
+
     def test_a_command_that_is_not_there_is_data_too(self, place: Place) -> None:
         done = place.ok("shell_execute", command=["no-such-command"])
         assert done.exit_code == 127 and "no-such-command" in done.stderr
@@ -65,7 +78,9 @@ class CommandTests(SectionTests):
             ({"command": []}, "command is empty"),
             ({"command": [""]}, "command is empty"),
             ({"command": [" "]}, "command is empty"),
-            ({"command": "ls -l"}, "command"),
+            ({"command": " "}, "command"),
+            ({"command": "x" * 4097}, "command"),
+            ({"command": "echo é"}, "command"),
             ({"command": ["echo", "é"]}, "ASCII"),
             ({"command": ["echo", "a\0b"]}, "NUL"),
             ({"command": ["echo", "x" * 4093]}, "4097 characters"),

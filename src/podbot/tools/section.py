@@ -88,6 +88,7 @@ class SectionKind:
     workspace: type
     commands: bool = True
     eval_characters: int | None = None
+    shell_strings: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class WorkspaceSection(Section):
             kind.workspace,
             Surroundings(session, clock, logger, kind.commands),
         )
-        limits = CommandLimits(_shell_seconds(), kind.eval_characters)
+        limits = CommandLimits(_shell_seconds(), kind.eval_characters, kind.shell_strings)
         super().__init__(
             key=kind.key,
             title=kind.title,

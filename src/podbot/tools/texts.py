@@ -25,10 +25,14 @@ Inside a command `{paths.WORKSPACE}` does not exist. Commands start in the works
 paths there."""
 
 
-def commands(eval_size: str) -> str:
-    """What the two tools that run things allow; ``eval_size`` is how much Python."""
+def commands(eval_size: str, shell_strings: bool = True) -> str:
+    """What the two tools that run things allow; ``eval_size`` is how much Python.
+
+    ``shell_strings``: a command may be one string, for a shell.
+    """
+    string = " One string is run by `sh -c`." if shell_strings else ""
     return f"""\
-`shell_execute` runs one command, given as a list of words; no shell reads it. It may take
+`shell_execute` runs one command, given as a list of words; no shell reads it.{string} It may take
 {shell.MOST_SECONDS:g} seconds ({SHELL_SECONDS} unless you say otherwise), and you see
 {shell.STREAM_BYTES // 1024} KiB of each output stream. `evaluate_python` runs {eval_size} with a
 fresh `python3`, for {evaluation.SECONDS:g} seconds at most; it can open files of the workspace

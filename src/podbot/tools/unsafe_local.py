@@ -16,7 +16,8 @@ from datetime import datetime
 from pathlib import Path
 
 from podbot.config import variables
-from podbot.errors import Kind, ToolValidationError
+from podbot.errors import ConfigError, Kind, ToolValidationError
+from podbot.runtime.given import expect
 from podbot.runtime.session import Session
 from podbot.sandbox import backends
 from podbot.sandbox.local import LocalSandbox
@@ -57,16 +58,20 @@ LocalShellResult = ShellResult
 LocalEvalParams = EvalParams
 LocalEvalResult = EvalResult
 
-_TEXT = texts.joined(
-    """\
+_ABOUT = """\
 You have a workspace in a temporary folder of the machine this runs on. **Nothing isolates it**:
 commands run as the user who runs this program, with that user's files, processes and network. Only
 what encloses this program, if anything does, limits them. Keep to the workspace, and change nothing
-outside of it.""",
-    texts.FILES,
-    texts.commands(f"up to {EVAL_CHARACTERS:,} characters of Python"),
-    f"{texts.RELATIVE} The workspace is removed when the session ends.",
-)
+outside of it."""
+
+
+def _text(shell_strings: bool) -> str:
+    return texts.joined(
+        _ABOUT,
+        texts.FILES,
+        texts.commands(f"up to {EVAL_CHARACTERS:,} characters of Python", shell_strings),
+        f"{texts.RELATIVE} The workspace is removed when the session ends.",
+    )
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -75,10 +80,12 @@ class UnsafeLocalSandboxConfig(WorkspaceConfig):
 
     ``workspace_root``: the folder to make the workspace in, which must lie in
     ``allowed_host_roots`` if those are given; default ``$PODBOT_WORKSPACE_ROOT``, else the
-    machine's folder for temporary files.
+    machine's folder for temporary files. ``shell_strings``: ``shell_execute`` takes one string too,
+    which a shell reads; the other sections do so always.
     """
 
     workspace_root: HostPath | None = None
+    shell_strings: bool = False
 
     # Written out, as its place among the arguments is not its place among the fields.
     def __init__(
@@ -89,6 +96,7 @@ class UnsafeLocalSandboxConfig(WorkspaceConfig):
         workspace_root: HostPath | None = None,
         clock: Clock | None = None,
         accepts_overrides: bool = False,
+        shell_strings: bool = False,
     ):
         given = locals()
         for each in fields(self):
@@ -109,14 +117,16 @@ class UnsafeLocalWorkspace:
     last_used_at: datetime
 
 
-_KIND = SectionKind(
-    key="local.sandbox",
-    title="Local Workspace",
-    text=_TEXT,
-    component="tools.unsafe_local",
-    workspace=UnsafeLocalWorkspace,
-    eval_characters=EVAL_CHARACTERS,
-)
+def _kind(shell_strings: bool) -> SectionKind:
+    return SectionKind(
+        key="local.sandbox",
+        title="Local Workspace",
+        text=_text(shell_strings),
+        component="tools.unsafe_local",
+        workspace=UnsafeLocalWorkspace,
+        eval_characters=EVAL_CHARACTERS,
+        shell_strings=shell_strings,
+    )
 
 
 class UnsafeLocalSandboxSection(SandboxSection):
@@ -132,7 +142,8 @@ class UnsafeLocalSandboxSection(SandboxSection):
 
 def _workplace(session: Session, config: UnsafeLocalSandboxConfig) -> Workplace:
     root = _workspace_root(config)
-    return Workplace(config, _KIND, lambda given: _LocalHome(given, root))
+    expect(config.shell_strings, bool, "shell_strings", ConfigError)
+    return Workplace(config, _kind(config.shell_strings), lambda given: _LocalHome(given, root))
 
 
 BACKING = Backing(UnsafeLocalSandboxConfig, _workplace)
