@@ -11,6 +11,7 @@ from bench import (
     commands,
     container,
     diff,
+    egress,
     files,
     framework,
     kernel,
@@ -79,4 +80,8 @@ ALL = (
     Benchmark("tool-calls", framework.tool_calls),
     Benchmark("tools", tools.calls, needs="rg"),
     Benchmark("local", tools.local),
+    Benchmark("egress", egress.request),
+    Benchmark("egress-bytes", egress.throughput),
+    Benchmark("egress-body", egress.plain_body),
+    Benchmark("egress-many", egress.many),
 )

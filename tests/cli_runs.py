@@ -33,28 +33,41 @@ LEADER = [
 
 
 @contextlib.contextmanager
-def workplace() -> Iterator[Path]:
-    """A folder on a disk with a small project in ``project``, and layers and state of its own."""
+def own_project(files: Mapping[str, str]) -> Iterator[Path]:
+    """A folder on a disk with these files in ``project``, and layers and state of its own."""
     # A zygote may still be removing what was discarded: the two may meet, which does no harm.
     with tempfile.TemporaryDirectory(
         prefix="podbot-test-", dir="/var/tmp", ignore_cleanup_errors=True
     ) as name:
         folder = Path(name).resolve()
+        folder.chmod(0o755)  # engines of others must get through
         project = folder / "project"
-        (project / "src").mkdir(parents=True)
-        (project / "src" / "app.py").write_text("print('old')\n")
-        (project / "numbers").write_text("".join(f"{n}\n" for n in range(1, 101)))
-        (project / "old").mkdir()
-        (project / "old" / "one").write_text("1\n")
-        (project / "old" / "two").write_text("2\n")
+        for path, text in files.items():
+            (project / path).parent.mkdir(parents=True, exist_ok=True)
+            (project / path).write_text(text)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PODBOT_LAYERS", str(folder / "layers"))
             patch.setenv("PODBOT_STATE", str(folder / "state"))
-            patch.setenv("COLUMNS", "100")
-            patch.chdir(project)  # where `last` is what was run here
             yield project
         with contextlib.suppress(OSError):
             layers.remove(folder / "layers")
+
+
+_FILES = {
+    "src/app.py": "print('old')\n",
+    "numbers": "".join(f"{n}\n" for n in range(1, 101)),
+    "old/one": "1\n",
+    "old/two": "2\n",
+}
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A small project that is the current folder."""
+    with own_project(_FILES) as project, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "100")
+        patch.chdir(project)  # where `last` is what was run here
+        yield project
 
 
 def ran(project: Path, script: str, name: str | None = None, hidden: str | None = None) -> str:

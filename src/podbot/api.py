@@ -16,7 +16,8 @@ outcome; what podbot could not do raises `PodbotError`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from podbot.errors import ContainerError, Kind, PodbotError, SandboxError
@@ -34,6 +35,7 @@ from podbot.sandbox.limits import Limits
 from podbot.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
+    from podbot.egress import Record as Connection
     from podbot.engine.engine import Engine
     from podbot.engine.image.building import BuiltImage, ImageRequest
     from podbot.launch.containers import (
@@ -49,7 +51,9 @@ if TYPE_CHECKING:
         stop_each,
         sweep,
     )
+    from podbot.launch.interludes import Interludes
     from podbot.runs.by_name import discard_changes
+    from podbot.sandbox.publishing import Publication
 
 __all__ = [
     "BuiltImage",
@@ -102,6 +106,7 @@ class RunOutcome:
     ``plain``: it wrote nothing that a terminal might obey. ``missed_network``: it failed, and
     something in it had tried to reach a network that was off. ``not_kept`` are files that it wrote
     to the home outside of the targets, where nothing stays; some of them if they are very many.
+    ``connections`` are those through the proxy, the oldest first, where the network names hosts.
     """
 
     id: str
@@ -115,6 +120,7 @@ class RunOutcome:
     plain: bool = False
     missed_network: bool = False
     not_kept: tuple[str, ...] = ()
+    connections: tuple[Connection, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -127,12 +133,18 @@ def run(
     streams: Streams | None = None,
     *,
     on_start: Callable[[Record], object] | None = None,
+    on_publish: Callable[[Publication], object] | None = None,
+    on_connection: Callable[[Connection], object] | None = None,
+    interludes: Interludes | None = None,
 ) -> RunOutcome:
     """Run a command in a sandbox, joined to the caller's streams (see `attach`).
 
     ``on_start`` is told of the run right before the command starts. The record of the run is there
     by then, and stays with the layer whatever happens next; only a layer without changes is removed
     in the end, and its record with it. On a backend that keeps no changes apart nothing is noted.
+    ``on_connection`` is told of each connection through the proxy, when it has ended or was
+    refused, in a thread of the proxy's; ``interludes`` are told while the command runs.
+    ``on_publish`` is told of each port that is published, and where, before the command starts.
 
     Raises `LaunchError`, `SandboxError`, `ConfigError` for what the backend does not support, and,
     for the name, ``continue_in`` and the state folder, `ChangesError`.
@@ -149,13 +161,19 @@ def run(
     this = Run(request)
     sandbox = this.open()
     try:
-        with sandbox:
+        with sandbox, ExitStack() as published:
             record, layer = this.record, sandbox.layer
             command = replace(command, cwd=_folder(sandbox), env={RUN_VARIABLE: record.id})
+            gateway = sandbox.gateway
+            if gateway is not None and on_connection is not None:
+                gateway.hear(on_connection)
             if on_start is not None:
                 on_start(record)
+            for each in _published(sandbox, request, published):
+                if on_publish is not None:
+                    on_publish(each)
             try:
-                ending = attach(sandbox, command, streams, request.timeout)
+                ending = attach(sandbox, command, streams, request.timeout, interludes)
             except PodbotError as error:
                 this.end(error=error.message)
                 raise
@@ -184,7 +202,17 @@ def run(
         plain=ending.plain,
         missed_network=missed_network,
         not_kept=not_kept,
+        connections=() if gateway is None else gateway.records,
     )
+
+
+def _published(sandbox: Sandbox, request: RunRequest, until: ExitStack) -> Iterator[Publication]:
+    """The ports that were asked for, each as it is published."""
+    if request.publish:
+        from podbot.sandbox.publishing import Port, Publication
+
+        for port in request.publish:
+            yield until.enter_context(Publication(sandbox, Port.of(port)))
 
 
 def _folder(sandbox: Sandbox) -> str | None:

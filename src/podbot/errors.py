@@ -18,6 +18,11 @@ class Kind(StrEnum):
     UNSUPPORTED = "unsupported"
     UNKNOWN_BACKEND = "unknown_backend"
 
+    # What may leave a sandbox.
+    BAD_RULE = "bad_rule"
+    BAD_LISTENER = "bad_listener"
+    NO_CREDENTIAL = "no_credential"
+
     # Starting a sandbox.
     TARGET_MISSING = "target_missing"
     TARGET_NOT_DIRECTORY = "target_not_directory"
@@ -197,6 +202,15 @@ class ContainerError(PodbotError):
     ):
         super().__init__(message, kind=kind, remedy=remedy)
         self.subject = subject
+
+
+class EgressError(PodbotError):
+    """A rule or route for what may leave a sandbox, or a socket given to the proxy, is not valid.
+
+    Or a source has no credential.
+    """
+
+    usual_kind = Kind.BAD_RULE
 
 
 class SessionError(PodbotError):

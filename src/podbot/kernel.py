@@ -1,7 +1,7 @@
 """Kernel calls the overlay backend makes, through ctypes: one thin function each.
 
 Every call that fails raises `OSError` with the errno and the name of the call, so that the story
-in `setup.py` can say what the failure means. Nothing here decides anything. Serves x86_64 and
+in `_setup.py` can say what the failure means. Nothing here decides anything. Serves x86_64 and
 aarch64; newer calls have the same number on both.
 """
 
@@ -93,11 +93,28 @@ _renameat2.argtypes = [
 
 
 class KernelError(OSError):
-    """A kernel call that said no; ``call`` is its name."""
+    """A kernel call that said no; ``call`` is its name.
+
+    Also a `FileNotFoundError` or a `PermissionError` where a path was the reason (ENOENT, EACCES).
+    """
+
+    def __new__(cls, number: int, call: str) -> KernelError:
+        return super().__new__(_OF_PATHS.get(number, cls), number, call)
 
     def __init__(self, number: int, call: str):
         super().__init__(number, f"{call}: {os.strerror(number)}")
         self.call = call
+
+
+class _NotFoundError(KernelError, FileNotFoundError):
+    pass
+
+
+class _ClosedError(KernelError, PermissionError):
+    pass
+
+
+_OF_PATHS = {errno.ENOENT: _NotFoundError, errno.EACCES: _ClosedError}
 
 
 def _call(name: str, *args: object) -> int:

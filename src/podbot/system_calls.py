@@ -2,7 +2,7 @@
 
 A deny list, because agents run every tool there is: what could undo a sandbox, reaches kernel
 interfaces that no tool needs, or types into another terminal. `sandbox/overlay/_seccomp.py` makes a
-BPF program of it, `engine/seccomp.py` the profile that container engines take. Only data: whoever
+BPF program of it, `engine/_seccomp.py` the profile that container engines take. Only data: whoever
 adds a line gives it a number for both machines, and its reason.
 """
 
@@ -98,6 +98,10 @@ ABSENT: dict[str, Numbers] = {
     "listmount": (458, 458),
 }
 """Refused as if the kernel had no such call (ENOSYS)."""
+
+NEWEST = 469
+"""The last number that this table was made with (Linux 6.18). What a later kernel brings nobody has
+judged, so it does not exist either: programs do without, as they do on older kernels."""
 
 _NAMESPACES = (
     CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID

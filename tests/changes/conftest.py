@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from trees import keep_in_the_state_folder
 
+from podbot.changes.applying.journal import Journal
+from podbot.config import places
 from podbot.sandbox import layers
 
 
@@ -26,6 +29,19 @@ def own_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/var/tmp") as folder:
         monkeypatch.setenv("PODBOT_STATE", folder)
         yield Path(folder)
+
+
+@pytest.fixture(params=["one disk", "two disks"])
+def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Whether what is replaced moves into the store or is copied there."""
+    far = request.param == "two disks"
+    with tempfile.TemporaryDirectory(
+        prefix="podbot-state-", dir="/dev/shm" if far else "/var/tmp"
+    ) as state:
+        monkeypatch.setenv(places.STATE_VARIABLE, state)
+        if far:
+            monkeypatch.setattr(Journal, "store_for", keep_in_the_state_folder)
+        yield request.param
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_held_folders import _in_the_state_folder
+from trees import keep_in_the_state_folder
 
 from podbot.changes import ConflictKind, conflicts, find
 from podbot.changes.applying import _placing, recovery
@@ -33,7 +33,7 @@ class Killed(BaseException):
 def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="podbot-state-", dir="/dev/shm") as state:
         monkeypatch.setenv(places.STATE_VARIABLE, state)
-        monkeypatch.setattr(Journal, "store_for", _in_the_state_folder)
+        monkeypatch.setattr(Journal, "store_for", keep_in_the_state_folder)
         yield
 
 

@@ -8,42 +8,18 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from trees import look, nothing_left_in, open_in, worked_on
 
 from podbot.changes import tree
-from podbot.changes.applying import journal
 from podbot.changes.applying.apply import apply
-from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.undo import undo
 from podbot.changes.archive import saving
 from podbot.changes.capture import capture
 from podbot.changes.tree import Tree
-from podbot.config import places
 from podbot.sandbox.overlay.launcher import OverlaySandbox
-
-
-@pytest.fixture(params=["one disk", "two disks"])
-def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Whether what is replaced moves into the store or is copied there."""
-    far = request.param == "two disks"
-    with tempfile.TemporaryDirectory(
-        prefix="podbot-state-", dir="/dev/shm" if far else "/var/tmp"
-    ) as state:
-        monkeypatch.setenv(places.STATE_VARIABLE, state)
-        if far:
-            monkeypatch.setattr(Journal, "store_for", _in_the_state_folder)
-        yield request.param
-
-
-def _in_the_state_folder(own: Journal, device: int) -> Path:
-    assert os.lstat(own.folder).st_dev != device
-    (own.folder / journal.KEPT).mkdir(mode=0o700, exist_ok=True)
-    return own.folder / journal.KEPT
 
 
 def plant(target: Path, count: int) -> None:

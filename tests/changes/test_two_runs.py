@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,6 @@ from trees import a_moment_after, look
 
 from podbot.changes.applying import journal
 from podbot.changes.applying.apply import Applied, apply
-from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.recovery import recover
 from podbot.changes.applying.undo import forget, undo
 from podbot.changes.capture import read
@@ -23,7 +19,6 @@ from podbot.changes.diffs.three_way import Choice
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.merging import decided
 from podbot.changes.model import Change, ChangeKind, ChangeSet
-from podbot.config import places
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox.layers import Layer, copying
 from podbot.sandbox.overlay.launcher import OverlaySandbox
@@ -31,23 +26,7 @@ from podbot.sandbox.overlay.launcher import OverlaySandbox
 LINES = "".join(f"line {number}\n" for number in range(1, 13))
 
 
-@pytest.fixture(autouse=True, params=["one disk", "two disks"])
-def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Whether what is replaced moves into the store or is copied there."""
-    far = request.param == "two disks"
-    with tempfile.TemporaryDirectory(
-        prefix="podbot-state-", dir="/dev/shm" if far else "/var/tmp"
-    ) as state:
-        monkeypatch.setenv(places.STATE_VARIABLE, state)
-        if far:
-            monkeypatch.setattr(Journal, "store_for", keep_in_the_state_folder)
-        yield request.param
-
-
-def keep_in_the_state_folder(own: Journal, device: int) -> Path:
-    assert os.lstat(own.folder).st_dev != device
-    (own.folder / journal.KEPT).mkdir(mode=0o700, exist_ok=True)
-    return own.folder / journal.KEPT
+pytestmark = pytest.mark.usefixtures("disks")
 
 
 @pytest.fixture
@@ -396,6 +375,23 @@ def test_the_host_editing_after_the_look_stops_the_merge(target: Path, file: Pat
         apply(changes)
     assert failed.value.kind is Kind.CONFLICT
     assert file.read_text() == "mine\n"
+
+
+def test_a_run_applied_after_the_look_is_named_and_merged_at_the_next(
+    target: Path, file: Path
+) -> None:
+    one, other = run(target, replace_line(2, "A") + "echo A > new"), run(target, "echo B >> file")
+    third = run(target, "echo C > new")
+    changes, of_third = read(other), read(third)
+    merge_in(one)
+    for seen in (changes, of_third):
+        with pytest.raises(ChangesError, match="look again") as failed:
+            apply(seen)
+        assert failed.value.kind is Kind.CONFLICT
+        assert f"run {one.id} was applied or undone there since" in failed.value.message
+        assert "the host has" not in failed.value.message
+    merge_in(other)
+    assert file.read_text() == f"{with_lines(l2='A')}B\n"
 
 
 # Written after the first was applied

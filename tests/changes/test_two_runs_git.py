@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_two_runs import disks, merge_in, run  # noqa: F401 - a fixture
+from test_two_runs import merge_in, run
 
 from podbot.changes._git_refs import is_one
 from podbot.changes.applying.undo import undo
@@ -16,7 +16,10 @@ from podbot.changes.capture import read
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.sandbox.layers import Layer
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
+    pytest.mark.usefixtures("disks"),
+]
 
 MAIN = ".git/refs/heads/main"
 COMMIT = "git -c user.name=x -c user.email=x@x -c gc.auto=0 commit -q"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_two_runs import disks, merge_in, run  # noqa: F401 - a fixture
+from test_two_runs import merge_in, run
 from trees import look
 
 from podbot.changes.applying.undo import undo
@@ -13,6 +13,8 @@ from podbot.changes.capture import read
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeKind
 from podbot.errors import ChangesError, Kind
+
+pytestmark = pytest.mark.usefixtures("disks")
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_three_way import Git, edited_lines
-from test_two_runs import keep_in_the_state_folder
-from trees import a_moment_after, look
+from trees import a_moment_after, keep_in_the_state_folder, look
 
 from podbot.changes.applying.apply import apply
 from podbot.changes.applying.journal import Journal

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from podbot.changes.applying import journal
+from podbot.changes.applying.journal import Journal
 from podbot.changes.capture import capture
 from podbot.changes.model import ChangeSet
 from podbot.sandbox.overlay.launcher import OverlaySandbox
@@ -97,6 +99,13 @@ def edit(edits):
 
 _here: dict[str, Any] = {}
 exec(LOOK, _here)  # noqa: S102 - the program above
+
+
+def keep_in_the_state_folder(own: Journal, device: int) -> Path:
+    """What `Journal.store_for` is where no folder beside the target can be had."""
+    assert os.lstat(own.folder).st_dev != device
+    (own.folder / journal.KEPT).mkdir(mode=0o700, exist_ok=True)
+    return own.folder / journal.KEPT
 
 
 def look(folder: Path) -> dict[str, Any]:

@@ -1024,6 +1024,9 @@ def test_looking_does_not_load_what_decides() -> None:
         "podbot.changes.applying.apply",
         "podbot.changes.risk.judging",
         "podbot.cli.deciding",
+        "podbot.cli.run_options",
+        "podbot.sandbox.backends",
+        "podbot.sandbox.network",
     }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import io
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from cli_runs import workplace
 from screen import Screen
 
 from podbot.cli import COMMANDS, main
+from podbot.sandbox.backends import ENTRY_POINTS
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
 
@@ -48,6 +51,17 @@ def test_options_are_offered_where_they_can_stand() -> None:
     assert asked("run", "--net", "h")[1] == ["host"]
     assert asked("run", "--net=h", of="zsh")[1] == ["--net=host"]
     assert asked("run", "--net", "=", "h")[1] == ["host"], "bash takes it apart"
+
+
+def test_backends_are_offered_those_of_packages_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry_points(**wanted: str) -> EntryPoints:
+        return EntryPoints([EntryPoint("theirs", "theirs:Launcher", ENTRY_POINTS)]).select(**wanted)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+
+    every = ["overlay", "container", "memory", "local", "theirs"]
+    assert asked("mcp", "--backend", "")[1] == every
+    assert asked("run", "--backend", "")[1] == [name for name in every if name != "memory"]
 
 
 @pytest.mark.parametrize(

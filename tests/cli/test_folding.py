@@ -13,7 +13,7 @@ from cli_runs import Terminal, ran, workplace
 
 from podbot import review
 from podbot.changes._ignored import Ignored
-from podbot.cli import care, main, overview, wording
+from podbot.cli import care, main, summaries, wording
 from podbot.cli.review import finish
 from podbot.cli.wording import Display
 
@@ -248,7 +248,7 @@ def test_many_things_that_run_fit_on_the_screen_with_the_menu(
     id = ran(project, script)
 
     found = review.open(id).summary
-    lines = care.by_itself(found, Display(width=80), most=overview.MOST_LISTED)
+    lines = care.by_itself(found, Display(width=80), most=summaries.MOST_LISTED)
 
     assert len(lines) <= 21
     assert all(wording.cells(line) <= 80 for line in lines)

@@ -10,7 +10,7 @@ import pytest
 from cli_runs import ran, workplace
 
 from podbot import review
-from podbot.cli import main, overview, wording
+from podbot.cli import main, summaries, wording
 
 Captured = pytest.CaptureFixture[str]
 HOOK = "mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit"
@@ -197,7 +197,7 @@ def test_a_command_to_type_stays_on_one_row_if_it_fits(width: int) -> None:
 def test_a_link_shows_all_of_where_it_leads(width: int, project: Path) -> None:
     to = "/srv/" + "/".join(f"folder{number}" for number in range(12))
     found = review.open(ran(project, f"ln -s {to} link")).summary
-    rows = [*overview.change_lines(found, wording.Display(width=width))]
+    rows = [*summaries.change_lines(found, wording.Display(width=width))]
     assert all(wording.cells(row) <= width for row in rows)
     assert f"link→{to}" in "".join(row.strip() for row in rows).replace(" ", "")
 

@@ -305,8 +305,13 @@ def test_a_name_stands_for_the_id_in_every_message(project: Path, capsys: Captur
     said += told(capsys, "undo", "my run", code=2) + told(capsys, "undo", "other", code=2)
     said += told(capsys, "undo", "my run", "--on-conflict", "skip")
     said += told(capsys, "save", "my run", "no-format", code=2) + told(capsys, "list")
-    said += told(capsys, "discard", "-y", "my run") + told(capsys, "list")
-    assert id not in said and other not in said
+    third = ran(project, "echo 4 > numbers; echo 4 > four", name="third")
+    fourth = ran(project, "echo 5 > numbers; echo 5 > five", name="fourth")
+    said += told(capsys, "apply", "fourth")
+    left_out = told(capsys, "apply", "third", "--on-conflict", "skip")
+    assert "run fourth changed" in left_out
+    said += left_out + told(capsys, "discard", "-y", "my run") + told(capsys, "list")
+    assert not [one for one in (id, other, third, fourth) if one in said]
 
 
 def test_what_is_broken_is_named_and_hides_only_itself(project: Path, capsys: Captured) -> None:
@@ -319,7 +324,7 @@ def test_what_is_broken_is_named_and_hides_only_itself(project: Path, capsys: Ca
 
     listed = told(capsys, "list")
 
-    assert f"podbot: the record {record} makes no sense" in listed
+    assert f"podbot: the record {record} is damaged" in listed
     assert short(whole) in listed and short(broken) in listed and short(applied) in listed
     assert "cannot be read" in listed
     runs = json.loads(told(capsys, "list", "--json").partition("podbot:")[0])["runs"]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_runs import own_project
 from small_engine import SmallEngine
 
 from podbot import api, changes
 from podbot.api import LaunchRequest, Streams
 from podbot.cli import shell
-from podbot.config import places
 from podbot.errors import ConfigError
 from podbot.runs import records
 from podbot.sandbox import layers
@@ -25,17 +24,10 @@ QUIET = Streams(stdin=os.open(os.devnull, os.O_RDONLY), stdout=os.open(os.devnul
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A project that is the current folder, with runs of its own."""
-    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as name:
-        place = Path(name).resolve()
-        place.chmod(0o755)
-        monkeypatch.setenv(layers.ROOT_VARIABLE, str(place / "layers"))
-        monkeypatch.setenv(places.STATE_VARIABLE, str(place / "state"))
-        (place / "project" / "sub").mkdir(parents=True)
-        (place / "project" / "old").write_text("old\n")
-        monkeypatch.chdir(place / "project")
-        yield place / "project"
-        if (place / "layers").exists():
-            layers.remove(place / "layers")
+    with own_project({"old": "old\n"}) as made:
+        (made / "sub").mkdir()
+        monkeypatch.chdir(made)
+        yield made
 
 
 @pytest.fixture

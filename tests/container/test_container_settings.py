@@ -39,8 +39,8 @@ def test_what_is_none_is_not_chosen() -> None:
         ({"idle": float("nan")}, "not a time"),
         ({"workspace": "bind"}, "none is named"),
         ({"workspace": "bind", "layer": LAYER}, "none is named"),
-        ({"layer": LAYER, "discard": True}, "keeps it"),
-        ({"layer": LAYER, "target": "/x"}, "keeps it"),
+        ({"layer": LAYER, "discard": True}, "keeps the target"),
+        ({"layer": LAYER, "target": "/x"}, "keeps the target"),
     ],
 )
 def test_choices_that_make_no_sense_are_refused(options: dict[str, object], words: str) -> None:

@@ -9,6 +9,7 @@ whose engines are all served by the other of the two runs is left out of this on
 from __future__ import annotations
 
 import subprocess
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -16,6 +17,9 @@ import pytest
 import services
 from screen import PODBOT
 from services import Service
+
+from podbot import engine
+from podbot.engine import Engine
 
 AGENT_IMAGE = "localhost/podbot-e2e-agent:latest"
 BUILD = [*PODBOT, "image", "build", "--with=codex", f"--tag={AGENT_IMAGE}"]
@@ -136,3 +140,26 @@ def agent_image(agent_image_build: subprocess.Popen[str] | None, all_services: S
         )  # fmt: skip
         assert again.returncode == 0, told[-4000:] + again.stdout[-2000:] + again.stderr[-2000:]
     return AGENT_IMAGE
+
+
+@pytest.fixture
+def opened(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """The engine, connected; so are programs that the test starts."""
+    for name, value in service.environment.items():
+        monkeypatch.setenv(name, value)
+    with engine.connect(service.url) as found:
+        yield found
+
+
+@pytest.fixture
+def name(service: Service, opened: Engine) -> Iterator[str]:
+    """A container that runs."""
+    chosen = f"e2e-{uuid.uuid4().hex[:8]}"
+    made = opened.containers.create(
+        engine.ContainerSpec(service.image, ("sleep", "1000"), name=chosen)
+    )
+    try:
+        opened.containers.start(made.id)
+        yield chosen
+    finally:
+        opened.containers.remove(made.id)

@@ -8,14 +8,12 @@ import pty
 import struct
 import subprocess
 import termios
-import uuid
-from collections.abc import Iterator
 
 import pytest
 from screen import PODBOT
 from services import Service
 
-from podbot import api, engine
+from podbot import api
 from podbot.engine import Engine
 
 pytestmark = [
@@ -23,26 +21,6 @@ pytestmark = [
     pytest.mark.podman,
     pytest.mark.engines("rootful", "rootless", "docker", "runsc"),
 ]
-
-
-@pytest.fixture
-def opened(service: Service) -> Iterator[Engine]:
-    with engine.connect(service.url) as found:
-        yield found
-
-
-@pytest.fixture
-def name(service: Service, opened: Engine) -> Iterator[str]:
-    """A container that runs."""
-    chosen = f"e2e-{uuid.uuid4().hex[:8]}"
-    made = opened.containers.create(
-        engine.ContainerSpec(service.image, ("sleep", "1000"), name=chosen)
-    )
-    try:
-        opened.containers.start(made.id)
-        yield chosen
-    finally:
-        opened.containers.remove(made.id)
 
 
 @pytest.mark.parametrize("how", [(), ("--detach",)])

@@ -6,15 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from screen import PODBOT, Screen, until
-from services import Service
 
-from podbot import engine
 from podbot.engine import Engine, ExecSpec
 
 pytestmark = [
@@ -32,28 +28,6 @@ signalling._here = lambda *_: False
 sys.exit(main(sys.argv[1:]))
 """
 WAYS = {"here": PODBOT, "from afar": (sys.executable, "-c", FROM_AFAR)}
-
-
-@pytest.fixture
-def opened(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    for name, value in service.environment.items():
-        monkeypatch.setenv(name, value)
-    with engine.connect(service.url) as found:
-        yield found
-
-
-@pytest.fixture
-def name(service: Service, opened: Engine) -> Iterator[str]:
-    """A container that runs."""
-    chosen = f"e2e-{uuid.uuid4().hex[:8]}"
-    made = opened.containers.create(
-        engine.ContainerSpec(service.image, ("sleep", "1000"), name=chosen)
-    )
-    try:
-        opened.containers.start(made.id)
-        yield chosen
-    finally:
-        opened.containers.remove(made.id)
 
 
 def started(name: str, *argv: str, way: str = "here", **given: object) -> subprocess.Popen[bytes]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_runs import own_project
 from services import Service
 
 from podbot.runs import records
-from podbot.sandbox import layers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.podman]
 
@@ -22,15 +21,9 @@ SECONDS = 600
 
 
 @pytest.fixture
-def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="podbot-test-", dir="/var/tmp") as name:
-        place = Path(name).resolve()
-        monkeypatch.setenv("PODBOT_LAYERS", str(place / "layers"))
-        monkeypatch.setenv("PODBOT_STATE", str(place / "state"))
-        (place / "project").mkdir()
-        (place / "project" / "notes.txt").write_text("first\nsecond\n")
-        yield place / "project"
-        layers.remove(place / "layers")
+def project() -> Iterator[Path]:
+    with own_project({"notes.txt": "first\nsecond\n"}) as made:
+        yield made
 
 
 def podbot(project: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:

@@ -7,13 +7,13 @@ import os
 import select
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import certificates as certificates_of
 import pytest
 import standin
 from standin import StandIn, reply
@@ -226,21 +226,11 @@ def test_a_yes_that_is_neither_yes_nor_no_is_refused() -> None:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority of our own, a server's certificate for 127.0.0.1, and a client's."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    usage = "keyUsage=critical,keyCertSign"
-    openssl("req", "-x509", *key, "-subj", "/CN=test authority", "-days", "2", "-addext", usage,
-            "-keyout", "ca-key.pem", "-out", "ca.pem")  # fmt: skip
-    for name, subject in (("server", "/CN=127.0.0.1"), ("client", "/CN=client")):
-        openssl("req", *key, "-subj", subject, "-keyout", f"{name}-key.pem", "-out", "req.pem")
-        (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
-        openssl("x509", "-req", "-in", "req.pem", "-CA", "ca.pem", "-CAkey", "ca-key.pem",
-                "-days", "2", "-extfile", "ext", "-out", f"{name}.pem")  # fmt: skip
-    return folder
+    return certificates_of.make(
+        tmp_path_factory.mktemp("certificates"),
+        server=("/CN=127.0.0.1", "IP:127.0.0.1"),
+        client=("/CN=client", "IP:127.0.0.1"),
+    )
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
@@ -17,10 +18,13 @@ import pytest
 from piped import PipedLauncher
 from screen import Screen, by_marker, until
 
+import podbot.sandbox
 from podbot.errors import GuestLostError, Kind, SandboxError
+from podbot.launch._flow import waiting
 from podbot.launch.attach import Ending, Streams, attach
-from podbot.launch.flow import waiting
-from podbot.sandbox import Sandbox, ops
+from podbot.sandbox import Sandbox, joined, ops
+from podbot.sandbox.joined import FarEnds
+from podbot.sandbox.ops import Ended
 
 PROGRAM = """
 import sys
@@ -119,8 +123,35 @@ def test_what_a_command_leaves_in_the_background_is_not_waited_for(sandbox: Sand
     os.close(read)
 
 
-# Runs without gating: on a crowded machine the last 64 KiB were missing once, cause not found.
-@pytest.mark.xfail(strict=False, reason="once 64 KiB of 125 MiB were missing, beside load")
+def test_all_that_a_command_was_ahead_of_its_reader_comes_after_its_end(sandbox: Sandbox) -> None:
+    sandbox.write("ended", b"")
+    script = (
+        "import os, time\nos.set_blocking(1, False)\nwritten, stuck = 0, 0\n"
+        "while stuck < 20:\n"  # until nothing more goes anywhere
+        "    try:\n        written, stuck = written + os.write(1, b'x' * 4096), 0\n"
+        "    except BlockingIOError:\n        stuck += 1\n        time.sleep(0.05)\n"
+        f"open({sandbox.workdir + '/ended'!r}, 'w').write(str(written))\n"
+    )
+    read, write = os.pipe()
+    with ThreadPoolExecutor() as pool:
+        job = pool.submit(attached, sandbox, "python3", "-c", script, stdout=write)
+        until(lambda: bool(sandbox.read("ended")) and not by_marker(script))
+        reader, got = reading(read)
+        assert job.result() == Ending(0)
+    os.close(write)
+    reader.join(60)
+    os.close(read)
+    assert len(got) == int(sandbox.read("ended"))
+
+
+def test_a_command_is_killed_before_anybody_asks_how_it_ended(sandbox: Sandbox) -> None:
+    with podbot.sandbox.open("local") as local:
+        for there in (sandbox, local):
+            job = joined.start(there, ops.command(["sleep", "1000"], None, None), FarEnds())
+            job.kill()
+            assert job.ending() == Ended(128 + signal.SIGKILL, signal.SIGKILL)
+
+
 def test_a_slow_reader_slows_the_command(sandbox: Sandbox) -> None:
     sandbox.write("count", b"")
     script = (

@@ -25,8 +25,8 @@ from standin import Asked
 from podbot import api
 from podbot.engine import ExecSpec, connect, labels, signalling
 from podbot.errors import ContainerError, Kind
-from podbot.launch import in_container
-from podbot.launch.flow import waiting
+from podbot.launch import _in_container
+from podbot.launch._flow import waiting
 from podbot.sandbox.joined import FarEnds
 
 EXEC = (*PODBOT, "exec", "one", "--")
@@ -126,7 +126,7 @@ def test_a_signal_that_finds_no_way_is_not_lost_in_silence(
     service.on(r"GET .*/exec/e1/json", reply({"Running": False, "ExitCode": 127, "Pid": 0}))
     ends = [*os.pipe(), *os.pipe()]
     with connect() as engine:
-        job = in_container.start(
+        job = _in_container.start(
             engine, "one", ExecSpec(("cmd",)), FarEnds(ends[0], ends[3], ends[3])
         )
         job.signal(signal.SIGTERM)
@@ -180,7 +180,7 @@ def test_a_reader_that_goes_away_ends_the_command_silently() -> None:
 def test_who_does_not_heed_that_its_reader_is_gone_is_told_to_end(
     service: ServiceOfContainers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_container, "UNREAD", ((0.0, signal.SIGPIPE), (0.0, signal.SIGTERM)))
+    monkeypatch.setattr(_in_container, "UNREAD", ((0.0, signal.SIGPIPE), (0.0, signal.SIGTERM)))
     read, write = os.pipe()
     os.close(read)
     request = api.ExecRequest(

@@ -148,7 +148,7 @@ def test_a_failure_without_network_says_so_once(
     done = subprocess.run(
         [*PODBOT, "run", *words], cwd=project, capture_output=True, text=True, check=False
     )
-    told = "podbot run: it found the network off\n  to allow it: podbot run --net host\n"
+    told = "podbot run: it found the network off\n  to allow it: podbot run --allow HOST\n"
     assert done.stderr.count(told) == is_told
     assert all(len(line) <= 40 for line in told.splitlines())
     assert done.stdout == ""

@@ -18,12 +18,12 @@ from service_of_containers import container, running
 
 import podbot
 from podbot.engine import labels
-from podbot.launch.flow import waiting
+from podbot.launch._flow import waiting
 
 FILLS = """
 import fcntl, os, signal, sys, termios
 sys.path.insert(0, sys.argv[1])
-from podbot.launch.flow import End
+from podbot.launch._flow import End
 
 signal.alarm(60)  # who waits for a terminal that nobody reads waits for ever
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from podbot.cli import mcp as command
+from podbot.mcp._stdio import MESSAGE_BYTES
 from podbot.mcp.server import THREADS, WAITING
-from podbot.mcp.stdio import MESSAGE_BYTES
 from podbot.sandbox.backends import NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()

@@ -13,10 +13,10 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_clients import DEADLINE
 from mcp_types import ErrorData
 
-from podbot.mcp import LaunchRequest, ServeRequest, ToolServer, messages, stdio
+from podbot.mcp import LaunchRequest, ServeRequest, ToolServer, _messages, _stdio
+from podbot.mcp._messages import MESSAGE_BYTES, TooLong, Written
+from podbot.mcp._workspace import Workspace, workspace
 from podbot.mcp.line import Line
-from podbot.mcp.messages import MESSAGE_BYTES, TooLong, Written
-from podbot.mcp.workspace import Workspace, workspace
 from podbot.runtime.events import ToolInvoked
 
 CALL = '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": %s}'
@@ -38,7 +38,7 @@ def line(params: str) -> bytes:
 def test_arguments_that_say_a_thing_twice_reach_the_tool_as_they_were_written(
     arguments: str, name: str
 ) -> None:
-    found = messages.parsed(line(f'{{"name": "ls", "arguments": {arguments}}}'))
+    found = _messages.parsed(line(f'{{"name": "ls", "arguments": {arguments}}}'))
     assert isinstance(found, SessionMessage)
     assert isinstance(found.metadata, ServerMessageMetadata)
     written = found.metadata.request_context
@@ -71,15 +71,15 @@ def flattened(pairs: list[tuple[str, object]]) -> list[tuple[str, object]]:
     ],
 )
 def test_a_name_that_comes_twice_elsewhere_is_an_error_of_the_protocol(data: bytes) -> None:
-    refused = messages.parsed(data)
+    refused = _messages.parsed(data)
     assert isinstance(refused, ErrorData)
     assert refused.code == -32600
-    assert messages.request_id(data) == 7
+    assert _messages.request_id(data) == 7
 
 
 def test_the_error_names_what_comes_twice_and_is_short() -> None:
     name = "x" * 999
-    refused = messages.parsed(line(f'{{"{name}": 1, "{name}": 2}}'))
+    refused = _messages.parsed(line(f'{{"{name}": 1, "{name}": 2}}'))
     assert isinstance(refused, ErrorData)
     assert 'the name "xxx' in refused.message
     assert len(refused.message) < 150
@@ -91,8 +91,8 @@ def test_an_id_that_comes_twice_is_none() -> None:
         b'{"jsonrpc": "2.0", "id": 7, "id": 8, "method": "ping", "params": {"a": ' + b"[" * 5000,
         b'{"id": 7, "method": "m", "params": ' + b"[" * 5000 + b"]" * 5000 + b', "id": 7}',
     ):
-        assert isinstance(messages.parsed(data), ErrorData)
-        assert messages.request_id(data) is None
+        assert isinstance(_messages.parsed(data), ErrorData)
+        assert _messages.request_id(data) is None
 
 
 DEEP = b"[" * 5000 + b"]" * 5000
@@ -122,12 +122,12 @@ def test_a_message_that_is_too_deep_or_too_long_is_answered_by_its_id(
     data: bytes, asked: str | int | None
 ) -> None:
     deep = data % DEEP
-    refused = messages.parsed(deep)
+    refused = _messages.parsed(deep)
     assert isinstance(refused, ErrorData)
     assert refused.code == -32700
-    assert messages.request_id(deep) == asked
+    assert _messages.request_id(deep) == asked
     long = data % (b'"' + b"x" * 5000 + b'"')
-    assert messages.request_id(TooLong(long[:1024], long[-1024:])) == asked
+    assert _messages.request_id(TooLong(long[:1024], long[-1024:])) == asked
 
 
 def test_too_deep_and_not_json_are_told_apart() -> None:
@@ -136,7 +136,7 @@ def test_too_deep_and_not_json_are_told_apart() -> None:
         (b'{"id": 1, "method": "m", "params": ', "is not JSON"),
         (b"nonsense", "not JSON"),
     ):
-        refused = messages.parsed(data)
+        refused = _messages.parsed(data)
         assert isinstance(refused, ErrorData)
         assert said in refused.message
 
@@ -164,7 +164,7 @@ def serve(place: Workspace, client: Client) -> None:
     async def serving() -> None:
         with ToolServer(place.prompt) as server:
             protocol = server.protocol
-            async with stdio.connected(client.line) as (inbound, outbound):
+            async with _stdio.connected(client.line) as (inbound, outbound):
                 with anyio.fail_after(DEADLINE):
                     await protocol.run(inbound, outbound, protocol.create_initialization_options())
 

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_clients import DEADLINE, text_of
 
 from podbot.mcp import Serving, ToolServer, hints_of_suite
-from podbot.mcp.results import DATA_CHARACTERS, TEXT_CHARACTERS, answer
+from podbot.mcp._results import DATA_CHARACTERS, TEXT_CHARACTERS, answer
 from podbot.mcp.server import described
 from podbot.prompt import MarkdownSection, Prompt, Tool, ToolContext, ToolResult
 from podbot.runtime.events import InProcessEventBus, ToolInvoked

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 from cli_runs import PODBOT, Terminal
 from mcp_clients import DEADLINE
 
-from podbot.errors import ConfigError, Kind, LaunchError, PodbotError, ToolValidationError
+from podbot.errors import (
+    ConfigError,
+    Kind,
+    LaunchError,
+    PodbotError,
+    SandboxError,
+    ToolValidationError,
+)
 from podbot.mcp import LaunchRequest, Line, Served, ServeRequest, Started, serve, serving
-from podbot.mcp.workspace import KEPT, Workspace, workspace
+from podbot.mcp._workspace import KEPT, Workspace, workspace
 from podbot.runs import records
 from podbot.runs.records import Record
 from podbot.runtime.events import ToolInvoked
+from podbot.sandbox.backends import ENTRY_POINTS
 
 
 @pytest.fixture
@@ -94,6 +104,61 @@ def test_an_unknown_backend_is_refused_with_the_known_ones() -> None:
         asked(backend="moon")
 
     assert caught.value.kind is Kind.UNKNOWN_BACKEND
+
+
+@pytest.fixture
+def piped_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a package were installed that registers a backend called piped."""
+    entry = EntryPoint("piped", "piped:PipedLauncher", ENTRY_POINTS)
+
+    def entry_points(**wanted: str) -> EntryPoints:
+        return EntryPoints([entry]).select(**wanted)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+
+
+@pytest.mark.usefixtures("piped_package")
+def test_tools_work_on_the_backend_of_another_package() -> None:
+    with workspace(asked(backend="piped", environment={"WHO": "me"})).prompt as prompt:
+        result = prompt.call("shell_execute", {"command": ["sh", "-c", "echo $WHO > who"]})
+        assert result.success, result
+        shown = prompt.call("read_file", {"file_path": "who"}).render()
+
+    assert "me" in shown
+
+
+@pytest.mark.usefixtures("piped_package")
+def test_another_packages_backend_that_keeps_nothing_apart_says_so(gone: Line) -> None:
+    heard: list[Started] = []
+
+    served = serve(asked(backend="piped"), gone, on_start=heard.append)
+
+    assert served == Served(0)
+    assert [(each.backend, each.reviewed) for each in heard] == [("piped", False)]
+
+
+@pytest.mark.usefixtures("piped_package")
+@pytest.mark.parametrize(("option", "value"), [("name", "mine"), ("title", "work")])
+def test_what_another_packages_backend_does_not_keep_cannot_be_named(
+    gone: Line, option: str, value: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        serve(asked(backend="piped", **{option: value}), gone)
+
+    assert (caught.value.kind, caught.value.field) == (Kind.UNSUPPORTED, option)
+
+
+@pytest.mark.usefixtures("piped_package")
+def test_another_packages_backend_is_given_what_was_said_and_refuses_what_it_has_not(
+    project: Path, gone: Line
+) -> None:
+    with pytest.raises(SandboxError, match="has no option 'target'"):
+        serve(asked(backend="piped", target=project), gone)
+
+
+@pytest.mark.usefixtures("piped_package")
+def test_of_another_packages_backend_it_is_assumed_that_it_reaches_out() -> None:
+    assert asked(backend="piped").reaches_out
 
 
 def test_podman_is_another_word_for_the_container_backend() -> None:

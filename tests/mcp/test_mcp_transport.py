@@ -18,9 +18,9 @@ from mcp.shared.message import SessionMessage
 from mcp_clients import DEADLINE
 from mcp_types import ErrorData, JSONRPCNotification, JSONRPCRequest
 
-from podbot.mcp import messages, stdio
+from podbot.mcp import _messages, _stdio
+from podbot.mcp._messages import TooLong
 from podbot.mcp.line import Line
-from podbot.mcp.messages import TooLong
 
 PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
 TOO_LONG = TooLong(b"x", b"x")
@@ -29,7 +29,7 @@ TOO_LONG = TooLong(b"x", b"x")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client of these tests reads, but may be kept from it for longer than one would wait."""
-    monkeypatch.setattr(stdio, "FLUSH_SECONDS", DEADLINE)
+    monkeypatch.setattr(_stdio, "FLUSH_SECONDS", DEADLINE)
 
 
 class Pipes:
@@ -63,7 +63,7 @@ def pipes() -> Iterator[Pipes]:
 
 def all_lines(fd: int, limit: int) -> list[bytes | TooLong]:
     async def collected() -> list[bytes | TooLong]:
-        return [line async for line in stdio.lines(fd, limit)]
+        return [line async for line in _stdio.lines(fd, limit)]
 
     return asyncio.run(collected())
 
@@ -104,7 +104,7 @@ def test_a_descriptor_that_cannot_be_read_is_at_its_end(tmp_path: Path) -> None:
 
 
 def test_lines_are_messages_or_errors() -> None:
-    found = messages.parsed(PING)
+    found = _messages.parsed(PING)
     assert isinstance(found, SessionMessage)
     assert isinstance(found.message, JSONRPCRequest)
 
@@ -119,7 +119,7 @@ def test_lines_are_messages_or_errors() -> None:
         (b'{"jsonrpc": "2.0", "id": {"a": 1}, "method": "ping"}', -32600),
         (TOO_LONG, -32600),
     ):
-        refused = messages.parsed(data)
+        refused = _messages.parsed(data)
         assert isinstance(refused, ErrorData)
         assert refused.code == code, data
         assert len(refused.message) < 150
@@ -148,12 +148,12 @@ def test_a_refused_request_is_answered_by_its_id_where_it_can_be_told(
     data: bytes | TooLong, asked: str | int | None
 ) -> None:
     """Without it a client waits for ever: half a character in an argument is enough."""
-    assert isinstance(messages.parsed(data), ErrorData)
-    assert messages.request_id(data) == asked
+    assert isinstance(_messages.parsed(data), ErrorData)
+    assert _messages.request_id(data) == asked
 
 
 def test_a_notification_that_speaks_of_ids_is_one() -> None:
-    found = messages.parsed(b'{"jsonrpc": "2.0", "method": "m", "params": {"id": 1}}')
+    found = _messages.parsed(b'{"jsonrpc": "2.0", "method": "m", "params": {"id": 1}}')
     assert isinstance(found, SessionMessage)
 
 
@@ -161,7 +161,7 @@ def test_what_is_no_message_is_answered_and_the_rest_is_handed_on(pipes: Pipes) 
     os.write(pipes.to_server, b"nonsense\n" + PING)
 
     async def served() -> SessionMessage | Exception:
-        async with stdio.connected(pipes.line) as (inbound, _):
+        async with _stdio.connected(pipes.line) as (inbound, _):
             with anyio.fail_after(DEADLINE):
                 return await inbound.receive()
 
@@ -177,7 +177,7 @@ def test_a_client_that_hangs_up_ends_the_stream(pipes: Pipes) -> None:
     pipes.close(pipes.to_server)
 
     async def served() -> list[object]:
-        async with stdio.connected(pipes.line) as (inbound, _):
+        async with _stdio.connected(pipes.line) as (inbound, _):
             with anyio.fail_after(DEADLINE):
                 return [message async for message in inbound]
 
@@ -201,7 +201,7 @@ def test_a_long_message_is_sent_whole(pipes: Pipes) -> None:
     reader.start()
 
     async def served() -> None:
-        async with stdio.connected(pipes.line) as (_, outbound):
+        async with _stdio.connected(pipes.line) as (_, outbound):
             await outbound.send(note("ä" * 200_000))
 
     asyncio.run(served())
@@ -215,7 +215,7 @@ def test_messages_can_be_sent_to_a_file(tmp_path: Path) -> None:
     line = Line(os.open(os.devnull, os.O_RDONLY), os.open(file, os.O_WRONLY | os.O_CREAT))
 
     async def served() -> None:
-        async with stdio.connected(line) as (_, outbound):
+        async with _stdio.connected(line) as (_, outbound):
             await outbound.send(note("one"))
             await outbound.send(note("two"))
 
@@ -232,7 +232,7 @@ def test_a_client_that_reads_no_more_counts_as_gone(pipes: Pipes) -> None:
     pipes.close(pipes.from_server)
 
     async def served() -> list[object]:
-        async with stdio.connected(pipes.line) as (inbound, outbound):
+        async with _stdio.connected(pipes.line) as (inbound, outbound):
             await outbound.send(note("to nobody"))
             with anyio.fail_after(DEADLINE):
                 return [message async for message in inbound]
@@ -243,10 +243,10 @@ def test_a_client_that_reads_no_more_counts_as_gone(pipes: Pipes) -> None:
 def test_a_client_that_does_not_read_cannot_keep_the_server(
     pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(_stdio, "FLUSH_SECONDS", 0.05)
 
     async def served() -> None:
-        async with stdio.connected(pipes.line) as (_, outbound):
+        async with _stdio.connected(pipes.line) as (_, outbound):
             await outbound.send(note("x" * 1_000_000))
 
     with anyio.from_thread.start_blocking_portal() as portal:
@@ -255,7 +255,7 @@ def test_a_client_that_does_not_read_cannot_keep_the_server(
 
 def test_a_server_that_stopped_listening_is_left_alone(pipes: Pipes) -> None:
     async def served() -> None:
-        async with stdio.connected(pipes.line) as (inbound, _):
+        async with _stdio.connected(pipes.line) as (inbound, _):
             inbound.close()
             os.write(pipes.to_server, PING)
             with anyio.fail_after(DEADLINE):

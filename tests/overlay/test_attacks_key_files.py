@@ -19,17 +19,29 @@ from podbot.sandbox.overlay.launcher import OverlaySandbox
 SECRET = "planted-secret"
 BY_NAME = [
     ".my-tool/token", ".my-tool/credentials.json", ".config/tool/oauth_creds.json", ".env",
-    "server.pem", ".keys/id_ed25519", ".app/api-key.txt", ".deep/a/b/c/secrets.yaml",
+    "server.pem", ".keys/id_ed25519", ".keys/id_ecdsa_work", ".tools/.vault_pass",
+    ".app/api-key.txt", ".deep/a/b/c/secrets.yaml",
 ]  # fmt: skip
 BY_TEXT = {
     ".my-tool/settings": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{SECRET}\n",
     ".my-tool/config.json": json.dumps({"user": "me", "access_token": SECRET}),
     ".toolrc": f"//registry/:_authToken={SECRET}\n",
     ".config/tool/state": f"ghp_{SECRET}",
+    ".config/tool/aws": f"[default]\naws_secret_access_key = {SECRET}\n",
+    ".config/tool/token.was": json.dumps({"long": "x" * 600, "token": SECRET}),
+    ".config/tool/bearer": f"Authorization: Bearer {SECRET}\n",
+    ".config/tool/database": f"postgres://me:{SECRET}@host/name\n",
+    ".config/tool/machines": f"machine host login me password {SECRET}\n",
+    ".config/tool/registry": json.dumps({"auths": {"r": {"auth": "cGxhbnRlZDpzZWNyZXQ="}}}),
+    ".config/tool/cluster": f"users:\n- user:\n    client-key-data: {SECRET}\n",
+    ".config/tool/vault": f"$ANSIBLE_VAULT;1.1;AES256\n{SECRET}\n",
+    ".config/tool/word": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n",
 }
 SEEN = {
     ".my-tool/notes": "nothing of the kind", ".config/tool/theme.json": json.dumps({"a": 1}),
     ".my-tool/tokenizer.json": "a model's", ".my-tool/author": "me",
+    ".my-tool/limits": "max_tokens = 100\ncompass: north\n", ".keys/id_rsa.pub": "ssh-rsa AAAA",
+    ".my-tool/installation": "1b4e28ba-2fa1-11d2-883f-0016d3cca427\n",
 }  # fmt: skip
 
 
@@ -66,6 +78,20 @@ def test_what_looks_like_a_key_or_a_token_is_gone(home: Path, target: Path) -> N
     assert set(rest) == {"worked"}, dict(zip(seen, rest, strict=True))
     assert {line.rsplit("/", 1)[1] for line in stolen.split()} == {f"public.pem:{SECRET}"}
     assert any(f"{len(planted)} files below {home}" in note for note in sandbox.notes)
+
+
+def test_a_file_that_becomes_a_secret_is_hidden_from_then_on(home: Path, target: Path) -> None:
+    path = plant(home, ".my-tool/settings", "color = red\n")
+    for folder in (home, home / ".my-tool"):
+        os.utime(folder, (1, 1))
+    os.utime(path, (1, 1))
+    with OverlaySandbox(target, discard=True) as sandbox:
+        assert sandbox.exists(path)
+
+    Path(path).write_text(f"access_token = {SECRET}\n")
+
+    with OverlaySandbox(target, discard=True) as sandbox:
+        assert not sandbox.exists(path)
 
 
 def test_nothing_is_hidden_in_a_target_and_a_policy_can_show_one_or_all(

@@ -129,6 +129,10 @@ os.unlink("/tmp/large")
 for _ in range(400):
     file.write(b"x" * (1 << 20))
 """
+EMPTY = """
+for number in range(200_000):
+    os.mknod(f"/tmp/{number}")
+"""
 MANY = """
 for _ in range(8):
     if os.fork() == 0:
@@ -140,7 +144,9 @@ for _ in range(8):
 
 
 @pytest.mark.parametrize(
-    "code", [SHARED, MEMFD, TMPFS, MANY], ids=["map", "memfd", "tmpfs", "many"]
+    "code",
+    [SHARED, MEMFD, TMPFS, EMPTY, MANY],
+    ids=["map", "memfd", "tmpfs", "empty files", "many"],
 )
 def test_memory_that_no_limit_on_a_process_counts_ends_the_sandbox(
     target: Path, monkeypatch: pytest.MonkeyPatch, code: str
@@ -177,6 +183,12 @@ def test_less_memory_than_the_limit_is_left_alone(
         assert looks[-1] < 100 * MIB  # mapped and open, it counts once
         assert sandbox.exec(["echo", "alive"]).stdout == "alive\n"
         process.close()
+
+
+def test_private_folders_are_bounded_in_files_too(shared: OverlaySandbox) -> None:
+    code = "tell([os.statvfs(path).f_files for path in ('/tmp', '/var/tmp', '/run', '/dev/shm')])"
+
+    assert inside(shared, code) == [1 << 20] * 4
 
 
 def test_a_million_empty_files_are_too_much_on_disk(target: Path) -> None:

@@ -1,4 +1,7 @@
-"""Attacks over the network and over sockets. Nothing leaves: there is nowhere to go."""
+"""Attacks over the network and over sockets. Nothing leaves: there is nowhere to go.
+
+A sandbox that may reach some hosts through podbot's proxy is attacked like one without a network.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from inside import inside, shell
+from inside import PYTHON, inside, shell
 
-from podbot.sandbox import Policy
+from podbot.sandbox import Network, Policy
 from podbot.sandbox.layers import mounts
 from podbot.sandbox.overlay.launcher import OverlaySandbox
 
@@ -26,6 +29,13 @@ def connect(family, kind, address):
 
 
 TUNNELS = ("sit", "tunl", "ip6tnl", "gre", "erspan", "ip_vti", "ip6_vti", "ip6gre")
+
+
+@pytest.fixture(scope="module", params=["none", "allow pypi.org"])
+def shared(request: pytest.FixtureRequest, shared_target: Path) -> Iterator[OverlaySandbox]:
+    policy = Policy(python=PYTHON, network=Network(request.param))
+    with OverlaySandbox(shared_target, discard=True, policy=policy) as sandbox:
+        yield sandbox
 
 
 @contextmanager

@@ -213,6 +213,42 @@ with OverlaySandbox(target + "/src/deep", discard=True) as sandbox:
     assert set(found.values()) <= {"EACCES", "ENOENT"}, found
 
 
+def test_file_systems_of_the_kernels_that_only_root_may_look_into_are_not_there(
+    target: Path, own_layers: Path
+) -> None:
+    code = """
+for place, mode in (("/sys/kernel/mm", 0o700), ("/sys/module", 0o755)):
+    mount("tmpfs", place, "tmpfs")
+    plant(place + "/trace", 0o644)
+    os.chmod(place, mode)
+    os.mkdir(place + "/inner")
+    mount("tmpfs", place + "/inner", "tmpfs")
+    plant(place + "/inner/key", 0o644, 0o700)
+with OverlaySandbox(target, discard=True) as sandbox:
+    paths = ["/sys/kernel/mm/trace", "/sys/kernel/mm/inner/key", "/sys/module/inner/key"]
+    print(json.dumps([read(sandbox, paths), read(sandbox, ["/sys/module/trace"])]))
+"""
+    closed, rest = on_host(code, target, own_layers)
+
+    assert set(closed.values()) == {"ENOENT"}, closed
+    assert rest == {"/sys/module/trace": "SECRET"}
+
+
+def test_what_is_hidden_in_a_closed_folder_hinders_no_sandbox(
+    target: Path, own_layers: Path
+) -> None:
+    code = """
+plant("/var/lib/closed/in/key", 0o644, 0o755)
+os.chmod("/var/lib/closed", 0o700)
+for path in ("/var/lib/closed/in/key", "/var/lib/closed/in", "/etc/wireguard/wg0.conf"):
+    with OverlaySandbox(target, policy=Policy(hidden=(path,)), discard=True) as sandbox:
+        found = read(sandbox, ["/var/lib/closed/in/key", "/etc/wireguard/wg0.conf"])
+        assert set(found.values()) <= {"EACCES", "ENOENT"}, (path, found)
+print(json.dumps("fine"))
+"""
+    assert on_host(code, target, own_layers) == "fine"
+
+
 def test_a_file_system_that_cannot_be_veiled_is_left_out_or_said(
     target: Path, own_layers: Path
 ) -> None:

@@ -198,6 +198,18 @@ def test_a_pointer_to_git_data_alone_shows_nothing_of_a_private_folder(folder: P
         assert [note for note in sandbox.notes if "not there inside" in note]
 
 
+def test_a_pointer_to_a_pipe_is_not_waited_for(folder: Path) -> None:
+    data, target = folder / "data", folder / "w"
+    data.mkdir()
+    target.mkdir()
+    os.mkfifo(data / "gitdir")
+    os.mkfifo(data / "commondir")
+    (target / ".git").write_text(f"gitdir: {data}\n")
+
+    with OverlaySandbox(target, discard=True) as sandbox:
+        assert not sandbox.exists(data)
+
+
 def test_git_data_inside_of_the_target_needs_no_note(target: Path) -> None:
     (target / ".git").mkdir()
     (target / "modules").mkdir()

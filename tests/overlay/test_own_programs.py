@@ -126,6 +126,26 @@ def test_a_program_of_the_hosts_below_tmp_is_refused_with_that_cause(
     assert "sandbox's own" not in other.value.message
 
 
+@pytest.mark.parametrize("how", ["found on PATH", "linked to", "named by a script"])
+def test_a_program_below_tmp_is_named_as_the_cause_whatever_led_there(
+    place: Path, target: Path, how: str
+) -> None:
+    tool = place / "tool"
+    tool.write_text("#!/bin/sh\necho ran\n")
+    tool.chmod(0o755)
+    (target / "way").symlink_to(tool)
+    (target / "script").write_text(f"#! {tool} -x\n")
+    (target / "script").chmod(0o755)
+    command = {"found on PATH": "tool", "linked to": "./way", "named by a script": "./script"}[how]
+
+    with OverlaySandbox(target, discard=True) as sandbox:
+        for start in (sandbox.exec, sandbox.spawn):
+            with pytest.raises(SandboxError) as caught:
+                start([command], env={"PATH": f"/usr/bin:{place}"})
+            assert caught.value.kind is Kind.COMMAND_NOT_FOUND
+            assert f"({tool}: /tmp is the sandbox's own" in caught.value.message
+
+
 def test_podbot_inside_podbot_names_that_as_the_cause(target: Path) -> None:
     # In the target, as this checkout may lie where a sandbox has folders of its own.
     ignored = shutil.ignore_patterns("__pycache__")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from podbot import system_calls
+from podbot import kernel, system_calls
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, interpreter, layers, wire
 from podbot.sandbox.layers import copying, disk_watcher, mounts
@@ -146,6 +146,16 @@ def test_a_git_pointer_that_is_none_is_ignored(tmp_path: Path) -> None:
     assert _git_data.outside(str(tmp_path), (str(tmp_path),)) is None
 
 
+def test_a_kernel_call_says_of_a_path_what_python_says(folder: Path) -> None:
+    # Who leaves out what went meanwhile asks for these.
+    with pytest.raises(FileNotFoundError) as caught:
+        kernel.open_real(os.fsencode(folder / "gone"), os.O_PATH)
+    assert isinstance(caught.value, kernel.KernelError)
+    assert isinstance(kernel.KernelError(errno.EACCES, "openat2"), PermissionError)
+    # Refused by the kernel itself is another matter, and never left out.
+    assert not isinstance(kernel.KernelError(errno.EPERM, "move_mount"), PermissionError)
+
+
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_fits_its_machine(machine: str) -> None:
     """Run the program as the kernel would, on calls that must and must not pass."""
@@ -200,6 +210,10 @@ def test_the_filter_fits_its_machine(machine: str) -> None:
     assert verdict(calls["clone"], architecture=0x40000003) == kill
     if machine == "x86_64":
         assert verdict(0x40000000) == deny | 38
+    assert verdict(system_calls.NEWEST) == allow
+    assert verdict(system_calls.NEWEST + 1) == deny | 38  # nobody has judged it
+    most = [n for pair in system_calls.REFUSED.values() if (n := pair[column]) is not None]
+    assert max(most) <= system_calls.NEWEST
 
 
 def test_a_readable_path_inside_a_hidden_folder_is_refused() -> None:

@@ -60,6 +60,15 @@ def test_a_name_a_stranger_took_sends_us_to_another_that_is_remembered(
     assert _root.chosen(None, UID) == first  # what is kept there must be found again
 
 
+def test_a_file_of_ours_that_a_stranger_linked_there_denies_nothing_either(shared: Path) -> None:
+    ours = shared / "ours"
+    ours.touch()
+    usual = shared / f"podbot-{os.getuid()}"
+    os.link(ours, usual)
+
+    assert _root._in_shared(os.getuid()).name.startswith(f"{usual.name}-")
+
+
 def test_one_that_is_taken_in_turn_is_left_as_well(shared: Path) -> None:
     (shared / f"podbot-{UID}").mkdir()
     first = _root.chosen(None, UID)

@@ -49,6 +49,15 @@ def run_code_of(page: Path) -> None:
         exec(code, namespace)  # noqa: S102 - our own page
 
 
+def test_the_changelog_says_nothing_twice() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    entries = re.findall(r"^- (.*?)(?=^\S|\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    beginnings = [" ".join(entry.split())[:60] for entry in entries]
+
+    assert len(beginnings) > 50
+    assert sorted(set(beginnings)) == sorted(beginnings)
+
+
 def test_the_first_step_of_the_first_change_works_in_any_folder(workplace: Path) -> None:
     step = (ROOT / "CONTRIBUTING.md").read_text().partition("\n1. ")[2].partition("\n2. ")[0]
     _, *commands = re.findall(r"`((?:export|make|\.venv/|podbot )[^`]*)`", step)
@@ -71,6 +80,26 @@ def test_the_first_step_of_the_first_change_works_in_any_folder(workplace: Path)
 
     assert done.returncode == 0, done.stderr
     assert "1 added" in done.stderr and done.stdout.startswith("discarded ")
+
+
+FOR_INSTANCE = {"src/app.py", "shutil.py"}
+"""Files of others that a comment takes for an example."""
+
+
+def test_a_module_that_is_named_is_there() -> None:
+    """On the pages for whoever works on podbot, and in what its modules say of each other."""
+    tree = [
+        f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.py") if ".venv" not in path.parts
+    ]
+    pages = [ROOT / "docs" / f"{name}.md" for name in ("architecture", "where-to-change", "engine")]
+    missing = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in (*pages, ROOT / "CONTRIBUTING.md", *(ROOT / "src").rglob("*.py"))
+        for name in re.findall(r"`([\w/]+\.py)`", page.read_text())
+        if name not in FOR_INSTANCE and not any(path.endswith(f"/{name}") for path in tree)
+    ]
+
+    assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)

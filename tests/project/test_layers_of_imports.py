@@ -55,6 +55,21 @@ LISTED = {("changes", "runs")}
 imports the folder loads nothing from below it."""
 
 
+OPEN = {
+    "podbot.prompt.builtins.podman": "a section to choose",
+    "podbot.sandbox.async_channel": "backends of other packages stand on it",
+    "podbot.sandbox.boot": "backends of other packages stand on it",
+    "podbot.sandbox.channel": "backends of other packages stand on it",
+    "podbot.sandbox.interpreter": "backends of other packages stand on it",
+    "podbot.sandbox.over_stream": "backends of other packages stand on it",
+    "podbot.sandbox.tryout": "run as a program, by its name",
+    "podbot.sandbox.wire": "backends of other packages stand on it",
+}
+"""Modules with a plain name that podbot itself does not use from elsewhere, and what for."""
+PROGRAMS = ("podbot.cli.", "podbot.testing.", f"{GUEST_NAME}.")
+"""No libraries: of these, nobody is to choose a module to import."""
+
+
 def layer_of(module: str) -> str:
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
@@ -102,6 +117,57 @@ def test_a_module_imports_only_layers_above_its_own(path: Path) -> None:
         assert LAYERS.index(other) <= LAYERS.index(own), (
             f"{path}:{line}: {own} is above {other} and may not import {name}"
         )
+
+
+def folder_of(module: str) -> str:
+    return module.rpartition(".")[0]
+
+
+def users() -> dict[str, set[str]]:
+    """Who imports each module, or lists names of it that are imported when they are used."""
+    found: dict[str, set[str]] = {module_name(path): set() for path in modules()}
+    for path in modules():
+        own = module_name(path)
+        for _, name in imported(path):
+            module = name if name in found else folder_of(name)
+            if module in found:
+                found[module].add(own)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = node.value.partition(":")[0]
+                if named in found:
+                    found[named].add(own)
+    return found
+
+
+USERS = users()
+
+
+def test_a_module_that_only_its_own_folder_uses_begins_with_an_underscore() -> None:
+    """So a reader sees which are for others; one whose names the folder lists is for others."""
+    silent = []
+    for module, by in USERS.items():
+        folder = folder_of(module)
+        name = module.removeprefix(f"{folder}.")
+        if any(each.startswith(f"{module}.") for each in USERS):
+            continue  # a folder
+        if folder in ("", "podbot") or name.startswith("_") or f"{module}.".startswith(PROGRAMS):
+            continue
+        inside = {user for user in by if user.startswith(f"{folder}.")}
+        if by == inside and module not in OPEN:
+            silent.append(module)
+    assert silent == [], "begin its name with an underscore, or say in OPEN what for it is there"
+
+
+def test_a_module_that_begins_with_an_underscore_is_its_own_folders() -> None:
+    strangers = [
+        (module, user)
+        for module, by in USERS.items()
+        for user in by
+        if any(part.startswith("_") and not part.startswith("__") for part in module.split("."))
+        and not f"{user}.".startswith(f"{folder_of(module)}.")
+    ]
+    assert strangers == [], "what is used from elsewhere has a plain name"
 
 
 GUEST = sorted((ROOT / "sandbox" / "guest").glob("*.py"))

@@ -27,6 +27,7 @@ import pytest
 
 import podbot
 from podbot import Network, Policy, errors
+from podbot.egress import FromVariable
 from podbot.errors import ConfigError, ContainerError, Kind, PodbotError
 from podbot.frozen import frozen_dict
 from podbot.runs import LaunchRequest
@@ -61,6 +62,14 @@ GIVEN: dict[str, dict[str, object]] = {
     "VolumeMount": {"target": "/b"},
     "ContainerState": {"details": {"Id": "x"}},
     "ImageInfo": {"details": {"Id": "x"}},
+    "Route": {
+        "name": "a",
+        "base": "https://a.example",
+        "source": FromVariable("A"),
+        "allows": ("GET /",),
+        "form": "{}",
+        "header": "A",
+    },
     "PodmanSandboxConfig": {"engine": "unix:///a"},
     "LaunchRequest": {
         "backend": "podman",

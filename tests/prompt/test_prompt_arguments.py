@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from podbot.errors import Kind, PodbotError, PromptError, ToolValidationError
 from podbot.prompt import Tool, ToolContext, ToolResult
-from podbot.prompt.arguments import MAX_CHARACTERS, parsed
+from podbot.prompt._arguments import MAX_CHARACTERS, parsed
 from podbot.prompt.result import as_json
 
 Name = NewType("Name", str)

@@ -25,7 +25,7 @@ from podbot.prompt import (
     ToolContext,
     ToolResult,
 )
-from podbot.prompt.arguments import MAX_CHARACTERS
+from podbot.prompt._arguments import MAX_CHARACTERS
 from podbot.runtime.events import InProcessEventBus, ToolInvoked
 from podbot.runtime.session import Session, replace_latest
 

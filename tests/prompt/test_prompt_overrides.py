@@ -29,7 +29,7 @@ from podbot.prompt import (
     current_texts,
     overrides_for,
 )
-from podbot.prompt.overrides_text import decoded
+from podbot.prompt._overrides_text import decoded
 
 # A machine under load is slow; that says nothing about what is tested.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import podbot.prompt
-from podbot.prompt.arguments import MAX_CHARACTERS
+from podbot.prompt._arguments import MAX_CHARACTERS
 from podbot.prompt.overrides_store import MAX_BYTES
 from podbot.prompt.result import RENDER_LIMIT
 from podbot.prompt.subagents import MAX_DELEGATIONS, WORKERS

@@ -298,7 +298,8 @@ def test_a_name_is_given_once() -> None:
     with pytest.raises(ChangesError) as caught:
         records.check_name("docs")
     assert caught.value.kind is Kind.EXISTS
-    assert "another run is called 'docs' already" in caught.value.message
+    assert "another run is called 'docs' already, over /project" in caught.value.message
+    assert "podbot changes show docs" in caught.value.remedy
 
 
 def test_a_full_disk_or_closed_folder_is_named(own_state: Path) -> None:

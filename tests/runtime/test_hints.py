@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NewType, Optional, TypeVar, Union
 import pytest
 
 from podbot.runtime.hints import hints_of, opened
-from podbot.runtime.session.fitting import fits
+from podbot.runtime.session._fitting import fits
 
 Name = NewType("Name", str)
 Names = NewType("Names", list[Name])

@@ -15,7 +15,7 @@ import pytest
 
 import podbot.sandbox
 from podbot.errors import GuestLostError, Kind, LaunchError, SandboxError
-from podbot.sandbox import Sandbox, _local_guests, interpreter, local, pipes
+from podbot.sandbox import Sandbox, _local_guests, _pipes, interpreter, local
 from podbot.testing.base import eventually
 
 
@@ -324,7 +324,7 @@ def test_no_pipe_left_is_named_and_leaks_none(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(os, "pipe2", scarce)
     with pytest.raises(SandboxError) as caught:
-        pipes.OutputPipes(1 << 20)
+        _pipes.OutputPipes(1 << 20)
     assert caught.value.kind is Kind.OUT_OF_DESCRIPTORS
     for fd in made[0]:
         with pytest.raises(OSError, match="Bad file descriptor"):

@@ -11,9 +11,9 @@ import pytest
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import AsyncMemorySandbox, Limits, MemorySandbox, Policy
 from podbot.sandbox import memory as memory_module
+from podbot.sandbox._matching import LineSearch, search_lines
 from podbot.sandbox.channel import Call
 from podbot.sandbox.guest.globs import Glob
-from podbot.sandbox.matching import LineSearch, search_lines
 
 RUNAWAY = "^(?=(a+)+$)x"
 

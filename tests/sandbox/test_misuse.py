@@ -542,7 +542,7 @@ def test_a_word_that_is_none_is_refused_with_those_there_are(
         (lambda: undo_changes(NEVER_RUN.id, only=wrong(b"a")), "only=b'a' is not a path"),
         (lambda: select_changes(NO_CHANGES, wrong(5)), "patterns=5 is not a path"),
         (lambda: Review(NEVER_RUN).undo(wrong(5)), "only=5 is not a path"),
-        (lambda: Review(NEVER_RUN, None, wrong(5)), "looking_at=5 is not a path"),
+        (lambda: Review(NEVER_RUN, None, wrong(5)), "paths=5 is not a path"),
         (lambda: review.load("x.tar", wrong(5)), "targets=5 is not a path"),
     ],
 )

@@ -125,7 +125,7 @@ def test_memory_skips_what_a_guest_would(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_when_time_runs_out_there_is_what_was_found_so_far(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podbot.sandbox.matching.GRACE", 60.0)  # an interpreter starts in it
+    monkeypatch.setattr("podbot.sandbox._matching.GRACE", 60.0)  # an interpreter starts in it
     with podbot.sandbox.open(backend) as sandbox:
         sandbox.write("a", "needle\n")
         sandbox.write("b", "a" * 60 + "b\n")
@@ -202,7 +202,7 @@ TWO_ROWS = r"printf './z.txt\0002:needle\n./a.txt\0001:needle\n'"
 @pytest.mark.parametrize(
     ("change", "end"),
     [
-        ("ripgrep.SEARCH_LEASH = 60", "exec sleep 60.8"),
+        ("", "exec sleep 60.8"),
         ("ripgrep.SEARCH_AGAIN = 60", "kill -9 $$"),
         (
             "ripgrep.SEARCH_AGAIN = 60\n"
@@ -302,7 +302,7 @@ def test_the_tool_says_what_was_skipped_and_that_time_ran_out(
         sandbox.write("b", "a" * 60 + "b\n")
 
         def search(seconds: float) -> ToolResult[object]:
-            monkeypatch.setattr("podbot.tools.file_tools.SEARCH_SECONDS", seconds)
+            monkeypatch.setattr("podbot.tools._file_tools.SEARCH_SECONDS", seconds)
             return prompt.call("grep", {"pattern": RUNAWAY})
 
         late = out_of_time(search, "a", files=files_of)
@@ -315,7 +315,7 @@ def test_the_tool_says_what_was_skipped_and_that_time_ran_out(
 def test_a_search_in_memory_that_does_not_stop_by_itself_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("podbot.sandbox.matching.GRACE", -59.5)  # so that nobody waits for it
+    monkeypatch.setattr("podbot.sandbox._matching.GRACE", -59.5)  # so that nobody waits for it
     with MemorySandbox(files={"a": "a" * 60 + "b\n"}) as sandbox:
         with pytest.raises(SandboxError) as raised:
             sandbox.grep(RUNAWAY, timeout=60.0)

@@ -12,6 +12,7 @@ import podbot.sandbox
 from podbot.sandbox import Sandbox, interpreter
 
 WATCHED, AS_TEXT, BY_PYTHON = "needle", "needle.{0}", "(?=needle)needle"
+RG = interpreter.ripgrep()
 NOTE = 'binary file matches (found "\\0" byte around offset 5)'
 
 PLAIN = {
@@ -106,6 +107,34 @@ def test_files_that_rg_knows_to_be_text_are_not_opened_again(
     with podbot.sandbox.open("local") as sandbox:
         plant(sandbox, PLAIN)
         assert rows(sandbox, WATCHED) == rows(sandbox, BY_PYTHON)
+
+
+@pytest.mark.parametrize("pattern", [WATCHED, AS_TEXT])
+def test_a_search_that_takes_long_is_not_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    log = tmp_path / "starts"
+    fake_rg(tmp_path, monkeypatch, f"echo >> '{log}'; sleep 0.5; exec '{RG}' \"$@\"")
+    altered_guest(monkeypatch, "ripgrep.SEARCH_LEASH = 0.02")
+    with podbot.sandbox.open("local") as sandbox:
+        sandbox.write("a", "needle\n")
+        found = sandbox.grep(pattern)
+
+    assert [match.path for match in found.matches] == ["a"]
+    assert not found.timed_out
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_a_search_that_is_in_a_file_without_end_is_begun_anew_without_it(starts: Path) -> None:
+    with podbot.sandbox.open("local") as sandbox:
+        sandbox.write("a", "needle\n")
+        huge = Path(sandbox.workdir, "huge")
+        huge.touch()
+        os.truncate(huge, 1 << 42)
+        found = sandbox.grep(WATCHED)
+
+    assert ([match.path for match in found.matches], found.skipped) == (["a"], 1)
+    assert ["--max-filesize" in line for line in starts.read_text().splitlines()] == [False, True]
 
 
 def test_a_file_is_too_large_whatever_rg_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

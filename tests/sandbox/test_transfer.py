@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from podbot.errors import GuestLostError, Kind, SandboxError
-from podbot.sandbox import Sandbox, transfer
+from podbot.sandbox import Sandbox, _transfer
 from podbot.sandbox.channel import Call, Reply
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
@@ -171,19 +171,19 @@ def test_more_than_was_asked_for_in_one_reply_is_still_counted(tmp_path: Path) -
 
 
 def test_too_many_entries_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(_transfer, "MAX_ENTRIES", 3)
     with pytest.raises(GuestLostError):
         liar(*(entry(f"tree/{n}") for n in range(4))).download("tree", tmp_path / "out")
     assert everything(tmp_path) == set()
 
 
 def test_folders_that_nest_too_deep_are_refused_both_ways(tmp_path: Path) -> None:
-    deep = ["tree" + "/d" * depth for depth in range(1, transfer.MAX_DEPTH + 2)]
+    deep = ["tree" + "/d" * depth for depth in range(1, _transfer.MAX_DEPTH + 2)]
     with pytest.raises(SandboxError) as caught:
         liar(*(entry(path, "dir") for path in deep)).download("tree", tmp_path / "out")
     assert caught.value.kind is Kind.TOO_LARGE
     assert everything(tmp_path) == set()
-    (tmp_path / ("d/" * (transfer.MAX_DEPTH + 2))).mkdir(parents=True)
+    (tmp_path / ("d/" * (_transfer.MAX_DEPTH + 2))).mkdir(parents=True)
     with MemorySandbox() as sandbox, pytest.raises(SandboxError) as caught:
         sandbox.upload(tmp_path, "in")
     assert caught.value.kind is Kind.TOO_LARGE
@@ -208,7 +208,7 @@ def test_what_vanishes_or_changes_meanwhile_is_named_and_left_out(tmp_path: Path
     class Changing(Liar):
         def call(self, call: Call) -> Reply:
             if call.op == "read":
-                raise transfer.FileError("gone", kind=Kind.NOT_FOUND)
+                raise _transfer.FileError("gone", kind=Kind.NOT_FOUND)
             return super().call(call)
 
     sandbox = Sandbox(LiarLauncher(Changing([entry("tree/a")], lambda _: b"")))

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from podbot.mcp.results import answer
+from podbot.mcp._results import answer
 from podbot.prompt import Prompt, ToolResult
 from podbot.prompt.result import as_json
 from podbot.runtime.events import InProcessEventBus

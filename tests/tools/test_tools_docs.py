@@ -7,11 +7,11 @@ from pathlib import Path
 
 from podbot.config import variables
 from podbot.tools import (
+    _file_tools,
+    _mirror,
     evaluation,
-    file_tools,
     files,
     filesystem,
-    mirror,
     mounts,
     paths,
     shell,
@@ -36,19 +36,19 @@ def test_the_limits_are_those_of_the_code() -> None:
         return {f"{value:,g}" if value < 1000 else f"{int(value):,}" for value in values}
 
     assert numbers["a path"] == shown(paths.MAX_SEGMENTS, paths.MAX_SEGMENT)
-    assert numbers["ls"] == shown(file_tools.LIST_ENTRIES)
+    assert numbers["ls"] == shown(_file_tools.LIST_ENTRIES)
     assert numbers["read_file"] == shown(
-        files.READ_LINES, file_tools.READ_CHARACTERS, file_tools.READ_BYTES >> 20
+        files.READ_LINES, _file_tools.READ_CHARACTERS, _file_tools.READ_BYTES >> 20
     )
     assert numbers["write_file"] == shown(filesystem.KEPT_CHARACTERS)
     assert numbers["edit_file"] == shown(filesystem.KEPT_CHARACTERS, 64)
-    assert numbers["glob"] == shown(file_tools.MATCHES, file_tools.PATTERN_CHARACTERS)
+    assert numbers["glob"] == shown(_file_tools.MATCHES, _file_tools.PATTERN_CHARACTERS)
     assert numbers["grep"] == shown(
-        file_tools.MATCHES,
-        file_tools.LINE_CHARACTERS,
-        file_tools.SEARCH_SECONDS,
-        file_tools.PATTERN_CHARACTERS,
-        file_tools.READ_LIMIT >> 20,
+        _file_tools.MATCHES,
+        _file_tools.LINE_CHARACTERS,
+        _file_tools.SEARCH_SECONDS,
+        _file_tools.PATTERN_CHARACTERS,
+        _file_tools.READ_LIMIT >> 20,
     )
     assert numbers["a command"] == shown(shell.COMMAND_CHARACTERS)
     assert numbers["its environment"] == shown(
@@ -64,7 +64,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     )
     assert numbers["mounts"] == shown(mounts.MAX_FILES, mounts.MAX_DEPTH)
     assert numbers["the `VirtualFileSystem` slice"] == shown(
-        mirror.ENTRIES, mirror.WALKED, filesystem.KEPT_CHARACTERS, mirror.READS
+        _mirror.ENTRIES, _mirror.WALKED, filesystem.KEPT_CHARACTERS, _mirror.READS
     )
 
 

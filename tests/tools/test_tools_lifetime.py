@@ -33,7 +33,7 @@ from podbot.tools import (
     UnsafeLocalSandboxSection,
     UnsafeLocalWorkspace,
     VirtualFileSystem,
-    mirror,
+    _mirror,
 )
 
 
@@ -564,15 +564,15 @@ def test_an_overlay_knows_the_files_of_its_target_without_reading_them(
 def test_a_layer_of_very_many_changes_is_not_gone_through_after_each_command(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "ENTRIES", 50)
-    monkeypatch.setattr(mirror, "CHANGED", 100)
+    monkeypatch.setattr(_mirror, "ENTRIES", 50)
+    monkeypatch.setattr(_mirror, "CHANGED", 100)
     config = OverlaySandboxConfig(target=tmp_path, discard=True)
     place = Place(session, OverlaySandboxSection(session=session, config=config))
     place.ok("write_file", file_path="mine.txt", content="x")
     place.shell("mkdir many shut; chmod 0 shut; cd many; seq 60 | xargs touch")
     assert "many/1" in place.files
     with monkeypatch.context() as patch:
-        patch.setattr(mirror, "_changed_in", None)
+        patch.setattr(_mirror, "_changed_in", None)
         place.shell("cd many; seq 61 200 | xargs touch; echo y > ../mine.txt")
     assert place.files["mine.txt"].content == "y\n"
     assert "many/200" in place.files  # it is among the newest

@@ -12,8 +12,8 @@ from stand_in import PlainContainer
 
 from podbot.errors import ConfigError, Kind, PromptError, SandboxError
 from podbot.prompt import Prompt
+from podbot.prompt._dispatch import Call, dispatch
 from podbot.prompt.builtins.podman import PodmanShellSection
-from podbot.prompt.dispatch import Call, dispatch
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox import Guarantee, Launched, Launcher, Limits, Policy

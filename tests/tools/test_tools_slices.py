@@ -26,12 +26,12 @@ from podbot.tools import (
     VfsPath,
     VirtualFileSystem,
     WriteFile,
+    _mirror,
     make_delete_reducer,
     make_write_reducer,
-    mirror,
 )
+from podbot.tools._mirror import Mirror
 from podbot.tools.filesystem import WriteMode
-from podbot.tools.mirror import Mirror
 from podbot.tools.reducers import FileChange, FilesSeen, files_seen
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -216,23 +216,23 @@ def seen(looks: FilesSeen, value: VirtualFileSystem) -> VirtualFileSystem:
 
 
 def test_nothing_changed_is_nothing_to_tell(sandbox: Sandbox) -> None:
-    look = Mirror()
-    value = seen(look.look(sandbox, VirtualFileSystem()), VirtualFileSystem())
+    watcher = Mirror()
+    value = seen(watcher.compare(sandbox, VirtualFileSystem()), VirtualFileSystem())
     assert [each.content for each in value.files] == [None]
-    again = look.look(sandbox, value)
+    again = watcher.compare(sandbox, value)
     assert again.changes == () and again.complete
 
 
 def test_a_seed_that_is_as_the_file_is_keeps_its_version(sandbox: Sandbox) -> None:
     value = system().put(file("there", "before", 3))
-    (change,) = Mirror().look(sandbox, value).changes
+    (change,) = Mirror().compare(sandbox, value).changes
     assert change.after is not None
     assert (change.after.content, change.after.version) == ("before", 3)
 
 
 def test_a_seed_whose_text_nobody_knows_is_taken_at_its_word(sandbox: Sandbox) -> None:
     stated = VfsFile(path("there"), None, "binary", 6, 1, NOON, NOON)
-    (change,) = Mirror().look(sandbox, system().put(stated)).changes
+    (change,) = Mirror().compare(sandbox, system().put(stated)).changes
     assert change.after is not None
     assert (change.after.content, change.after.version) == (None, 1)
     assert change.after.encoding == "binary"
@@ -241,24 +241,24 @@ def test_a_seed_whose_text_nobody_knows_is_taken_at_its_word(sandbox: Sandbox) -
 def test_only_so_many_files_are_read_in_one_look(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "READS", 2)
-    look = Mirror()
-    value = seen(look.look(sandbox, VirtualFileSystem()), VirtualFileSystem())
+    monkeypatch.setattr(_mirror, "READS", 2)
+    watcher = Mirror()
+    value = seen(watcher.compare(sandbox, VirtualFileSystem()), VirtualFileSystem())
     for name in "abc":
         sandbox.write(name, name)
-    value = seen(look.look(sandbox, value), value)
+    value = seen(watcher.compare(sandbox, value), value)
     assert [each.content for each in value.files] == ["a", "b", None, None]
 
 
 def test_of_too_many_files_the_newest_are_known_and_the_others_counted(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "ENTRIES", 4)
-    look = Mirror()
+    monkeypatch.setattr(_mirror, "ENTRIES", 4)
+    watcher = Mirror()
     value = VirtualFileSystem()
     for number in range(10):
         sandbox.write(f"{number}", f"{number}")
-        found = look.look(sandbox, value)
+        found = watcher.compare(sandbox, value)
         value = replace(seen(found, value), complete=found.complete, left_out=found.left_out)
     assert {"6", "7", "8", "9"} <= {str(each.path) for each in value.files}
     assert not value.complete
@@ -270,8 +270,8 @@ def test_files_that_go_while_they_are_read_are_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalSandbox(tmp_path) as sandbox:
-        look = Mirror()
-        look.look(sandbox, VirtualFileSystem())
+        watcher = Mirror()
+        watcher.compare(sandbox, VirtualFileSystem())
         sandbox.write("a", "text")
         real = Sandbox.newest
 
@@ -281,7 +281,7 @@ def test_files_that_go_while_they_are_read_are_no_error(
             return found
 
         monkeypatch.setattr(Sandbox, "newest", listed)
-        (change,) = look.look(sandbox, VirtualFileSystem()).changes
+        (change,) = watcher.compare(sandbox, VirtualFileSystem()).changes
         assert change.after is not None and change.after.content is None
 
 
@@ -292,18 +292,18 @@ def test_a_sandbox_that_fails_is_not_taken_for_an_empty_one(
     def failing(*args: object, **options: object) -> object:
         raise SandboxError("gone", kind=Kind.GUEST_LOST)
 
-    look = Mirror()
-    value = seen(look.look(sandbox, VirtualFileSystem()), VirtualFileSystem())
+    watcher = Mirror()
+    value = seen(watcher.compare(sandbox, VirtualFileSystem()), VirtualFileSystem())
     sandbox.write("new", "x")
     if verb == "stat":
-        monkeypatch.setattr(mirror, "ENTRIES", 1)
+        monkeypatch.setattr(_mirror, "ENTRIES", 1)
         value = value.put(file("there"))  # the other one is newer
     monkeypatch.setattr(Sandbox, verb, failing)
     with pytest.raises(SandboxError, match="gone"):
-        look.look(sandbox, value)
+        watcher.compare(sandbox, value)
 
 
 @pytest.mark.parametrize("mtime_ns", [-(2**63), 2**63 - 1])
 def test_a_time_from_outside_of_the_calendar_is_some_time(mtime_ns: int) -> None:
-    assert mirror.moment(mtime_ns).tzinfo is UTC
-    assert mirror.moment(10**30) == datetime(1970, 1, 1, tzinfo=UTC)
+    assert _mirror.moment(mtime_ns).tzinfo is UTC
+    assert _mirror.moment(10**30) == datetime(1970, 1, 1, tzinfo=UTC)

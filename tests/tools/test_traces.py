@@ -13,8 +13,8 @@ from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
 from podbot.sandbox import OverlaySandbox
 from podbot.testing.base import eventually
-from podbot.tools import OverlaySandboxConfig, OverlaySandboxSection, traces
-from podbot.tools.mirror import Mirror
+from podbot.tools import OverlaySandboxConfig, OverlaySandboxSection, _traces
+from podbot.tools._mirror import Mirror
 
 
 def test_a_layer_that_was_not_written_to_is_what_it_was(tmp_path: Path) -> None:
@@ -24,11 +24,11 @@ def test_a_layer_that_was_not_written_to_is_what_it_was(tmp_path: Path) -> None:
             "true", "echo two > file", "echo six > file", "chmod 600 file", "mkdir -p a/b",
             "echo x > a/b/c", "rm file", "ln -s x y",
         ):  # fmt: skip
-            eventually(lambda: traces.of(sandbox.layer) is not None)
-            before = traces.of(sandbox.layer)
+            eventually(lambda: _traces.of(sandbox.layer) is not None)
+            before = _traces.of(sandbox.layer)
             sandbox.exec(["sh", "-c", script]).check()
-            eventually(lambda: traces.of(sandbox.layer) is not None)
-            assert (traces.of(sandbox.layer) == before) == (script == "true")
+            eventually(lambda: _traces.of(sandbox.layer) is not None)
+            assert (_traces.of(sandbox.layer) == before) == (script == "true")
 
 
 def test_a_layer_that_has_just_changed_or_holds_much_is_not_compared(
@@ -36,26 +36,26 @@ def test_a_layer_that_has_just_changed_or_holds_much_is_not_compared(
 ) -> None:
     with OverlaySandbox(tmp_path, discard=True) as sandbox:
         sandbox.exec(["sh", "-c", "echo x > file"]).check()
-        monkeypatch.setattr(traces, "FRESH_NS", 3_600_000_000_000)
-        assert traces.of(sandbox.layer) is None
-        monkeypatch.setattr(traces, "FRESH_NS", -3_600_000_000_000)
-        assert traces.of(sandbox.layer) is not None
-        sandbox.exec(["sh", "-c", f"rm file; seq {traces.MOST} | xargs touch"]).check()
-        assert traces.of(sandbox.layer) is None
-    assert traces.of(None) is None
+        monkeypatch.setattr(_traces, "FRESH_NS", 3_600_000_000_000)
+        assert _traces.of(sandbox.layer) is None
+        monkeypatch.setattr(_traces, "FRESH_NS", -3_600_000_000_000)
+        assert _traces.of(sandbox.layer) is not None
+        sandbox.exec(["sh", "-c", f"rm file; seq {_traces.MOST} | xargs touch"]).check()
+        assert _traces.of(sandbox.layer) is None
+    assert _traces.of(None) is None
 
 
 def test_only_a_command_that_wrote_is_looked_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    look = Mirror.look
+    compare = Mirror.compare
 
     def counted(self: Mirror, *arguments: Any) -> Any:
         looks.append(1)
-        return look(self, *arguments)
+        return compare(self, *arguments)
 
-    monkeypatch.setattr(Mirror, "look", counted)
+    monkeypatch.setattr(Mirror, "compare", counted)
     session = Session(bus=InProcessEventBus())
     config = OverlaySandboxConfig(target=tmp_path, discard=True)
     with closing(OverlaySandboxSection(session=session, config=config)) as section:

@@ -187,14 +187,14 @@ class _Check:
             message = "it could not be seen when the changes were read: look at them again"
             return Conflict(change, path, ConflictKind.BLOCKED, host, message)
         if old is None:
-            return Conflict(
-                change, path, ConflictKind.CHANGED, host,
-                f"the host has put a {host.type} there since",
-            )  # fmt: skip
+            message = f"the host has put a {host.type} there since"
+            message = self._by_podbot(where, host) or message
+            return Conflict(change, path, ConflictKind.CHANGED, host, message)
         if host.type is FOLDER and old.type is FOLDER:
             return self._folder(change, path, where, host)
         if host is not old and not host.same_thing(old):
-            return Conflict(change, path, ConflictKind.CHANGED, host, CHANGED_SINCE)
+            message = self._by_podbot(where, host) or CHANGED_SINCE
+            return Conflict(change, path, ConflictKind.CHANGED, host, message)
         if host.type is FILE and host.links > 1 and change.new is not None:
             message = self._parted(where, host)
             if message is not None:
@@ -204,6 +204,13 @@ class _Check:
             message = CHANGED_SINCE if is_certain else MAYBE_CHANGED_SINCE
             return Conflict(change, path, ConflictKind.CHANGED, host, message)
         return None
+
+    def _by_podbot(self, where: str, host: State) -> str | None:
+        """What to say of what podbot itself put there after the changes were read."""
+        run = self._ledger.left_by(where, host.identity)
+        if run is None:
+            return None
+        return f"run {run} was applied or undone there since these changes were read: look again"
 
     def _parted(self, where: str, host: State) -> str | None:
         """What would be lost of another run that made this and something else one file."""

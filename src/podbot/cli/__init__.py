@@ -34,6 +34,7 @@ COMMANDS = {
     "run": ("podbot.cli.run", "run a command in a sandbox, then decide about its changes"),
     "shell": ("podbot.cli.shell", "open a shell in a sandbox of the current folder"),
     "changes": ("podbot.cli.changes", "look at what sandboxes changed; apply, undo or discard it"),
+    "net": ("podbot.cli.net", "see what runs reached of the network, and what not"),
     "mcp": ("podbot.cli.mcp", "serve the tools to an MCP client: Claude Code, Codex, …"),
     "ps": ("podbot.cli.ps", "list the containers podbot made"),
     "exec": ("podbot.cli.exec", "run a command in one of them"),
@@ -65,6 +66,7 @@ examples:
   podbot run -- make test  run it in a sandbox; see what it changed, and decide
   podbot shell             the same with a shell, to try things
   podbot changes           what waits for a decision; show, diff, apply, pick, undo, …
+  podbot net log           what did the latest run connect to? (podbot run --allow HOST)
   podbot mcp               the same sandbox for the tools of Claude Code, Codex, …
   podbot image build       an image for containers, without any registry
   podbot ps                which containers are there? exec and stop act on them

@@ -14,7 +14,7 @@ from podbot.changes.folding import FEWEST
 from podbot.changes.model import Change
 from podbot.changes.risk.rules import COMMAND_FOLDER, Level
 from podbot.cli import merges, wording
-from podbot.cli.overview import STYLES, conflict_text, counted, folded_line
+from podbot.cli.summaries import STYLES, conflict_text, counted, folded_line, network_lines
 from podbot.cli.wording import Display
 from podbot.review.summary import called, called_path
 
@@ -30,7 +30,9 @@ FOLDED = "folders told in one line (`podbot changes show --all` lists all of it)
 
 def summary(found: Summary, display: Display, most: int | None = None) -> list[str]:
     """The changes in few lines: how many, how large, and what needs care."""
-    return [total(found, display), *folders(found, display), *warnings(found, display, most=most)]
+    reached = [f"network, {line}" for line in network_lines(found.entry)]
+    rest = [*folders(found, display), *warnings(found, display, most=most)]
+    return [total(found, display), *reached, *rest]
 
 
 def total(found: Summary, display: Display) -> str:

@@ -197,13 +197,15 @@ class _Line:
         if isinstance(action, argparse._SubParsersAction):
             said = {choice.dest: choice.help for choice in action._choices_actions}
             return Offer(words=tuple((name, _line(said.get(name))) for name in action.choices))
-        if action.choices is not None:
-            return Offer(words=tuple((f"{prefix}{choice}", "") for choice in action.choices))
         metavar = action.metavar if isinstance(action.metavar, str) else ""
         if metavar.partition("...")[0] == "ID":
             return Offer(words=tuple(_runs(prefix)))
         if metavar == "BACKEND":
-            return Offer(words=tuple((f"{prefix}{name}", said) for name, said in _backends()))
+            files_too = not self._parser.prog.endswith(("run", "shell"))
+            known = tuple(_backends(files_too=files_too))
+            return Offer(words=tuple((f"{prefix}{name}", said) for name, said in known))
+        if action.choices is not None:
+            return Offer(words=tuple((f"{prefix}{choice}", "") for choice in action.choices))
         if metavar == "DIR":
             return Offer("folders")
         if metavar.startswith("FILE") or "changes" not in self._parser.prog:
@@ -219,14 +221,16 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split()) if text != argparse.SUPPRESS else ""
 
 
-def _backends() -> Iterator[tuple[str, str]]:
-    """The backends that can run a command."""
+def _backends(*, files_too: bool) -> Iterator[tuple[str, str]]:
+    """The backends that can run a command, and those that only hold files."""
     from importlib.metadata import entry_points
 
-    from podbot.sandbox.backends import CONTAINER, ENTRY_POINTS, LOCAL, OVERLAY
+    from podbot.sandbox.backends import CONTAINER, ENTRY_POINTS, LOCAL, MEMORY, OVERLAY
 
     yield OVERLAY, "copy-on-write, closed in, no engine needed"
     yield CONTAINER, "of Podman or Docker"
+    if files_too:
+        yield MEMORY, "files in memory, no commands"
     yield LOCAL, "ISOLATES NOTHING"
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         yield entry.name, entry.value.partition(":")[0]

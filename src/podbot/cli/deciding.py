@@ -14,8 +14,7 @@ from contextlib import contextmanager
 
 from podbot import review
 from podbot.changes.applying.apply import Applied
-from podbot.cli import as_data, care, outcomes, overview, picking, remedies, wording
-from podbot.cli.overview import doing
+from podbot.cli import as_data, care, outcomes, picking, remedies, summaries, wording
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given, typed
 from podbot.cli.showing import (
@@ -26,6 +25,7 @@ from podbot.cli.showing import (
     tell_lost,
     tell_undecided,
 )
+from podbot.cli.summaries import doing
 from podbot.cli.talk import talk_on, tell, warn
 from podbot.config import places
 from podbot.errors import ChangesError, Kind
@@ -84,7 +84,7 @@ def pick(arguments: argparse.Namespace) -> int:
     talk = talk_on(sys.stderr if arguments.json else sys.stdout)
     talk.forget_typed()
     try:
-        picked = picking.pick(found, overview.looked_at(found, changes), talk)
+        picked = picking.pick(found, summaries.summarized(found, changes), talk)
     except KeyboardInterrupt:
         talk.say("\nnothing was applied")
         raise
@@ -181,7 +181,7 @@ def load(arguments: argparse.Namespace) -> int:
     targets = wording.name(", ".join(entry.targets))
     tell(f"loaded {wording.name(arguments.file)} as {wording.name(entry.called)}, over {targets}")
     display = wording.display_of(sys.stdout)
-    print("\n".join(care.summary(found.summary, display, overview.MOST_LISTED)))
+    print("\n".join(care.summary(found.summary, display, summaries.MOST_LISTED)))
     tell(f"go on with: podbot changes show {wording.called(entry.called)}")
     return DONE
 

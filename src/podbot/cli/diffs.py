@@ -9,7 +9,7 @@ from podbot.changes.diffs.hunks import Hunk
 from podbot.changes.diffs.text import shown_lines
 from podbot.changes.model import Change, ChangeSet
 from podbot.cli import merges
-from podbot.cli.overview import folded_line
+from podbot.cli.summaries import folded_line
 from podbot.cli.wording import Display, Style, wrapped
 from podbot.review.summary import Summary
 

@@ -35,7 +35,7 @@ def discard(arguments: argparse.Namespace) -> int:
     many = arguments.all or arguments.older_than is not None
     if arguments.id and many:
         raise ChangesError(
-            "runs are named, and all or old ones are asked for too",
+            "runs cannot be named together with --all or --older-than",
             kind=Kind.INVALID,
             remedy="leave out the names, or leave out --all and --older-than",
         )

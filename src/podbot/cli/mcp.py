@@ -9,14 +9,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from podbot.cli.run import say, variables, worth_saying
-from podbot.cli.run_options import absolute, seconds
+from podbot.cli.run import NOT_REVIEWED, say, variables, worth_saying
+from podbot.cli.run_options import absolute, network_of, seconds
 from podbot.cli.wording import is_terminal
 from podbot.sandbox import backends
 from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from podbot.mcp import ServeRequest, Started
 
@@ -29,6 +30,7 @@ EXAMPLES = """\
 examples:
   claude mcp add podbot -- podbot mcp               Claude Code, in the folder it runs in
   codex mcp add podbot -- podbot mcp --target ~/a   Codex, always in ~/a
+  podbot mcp --allow pypi --allow npm               commands can install, and reach nothing else
   podbot mcp --net host --env API_KEY               with the network and a key of yours
   podbot mcp --backend memory                       files in memory; no commands
 
@@ -37,10 +39,22 @@ backends:
   container the same in a container of Podman or Docker (podman means the same)
   memory    files in memory: a copy of --target, or none at all; nothing can be run
   local     ISOLATES NOTHING: works on --target itself; without one, in a temporary folder
+  another   of a package that is installed, by its name; it says itself what it keeps to
 
 The target and what is visible are fixed by these options; no client or model can change
 them. The server ends when its client hangs up, and everything it started with it.
 exit codes: 0 the client hung up; 2 it could not start; 128 + N signal N ended it."""
+
+
+class _Known:
+    """The names of backends; those of other packages are looked for only if that is asked."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in backends.NAMES or name in backends.others()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from backends.NAMES
+        yield from backends.others()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,17 +65,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
-        choices=backends.NAMES,
+        choices=_Known(),
         type=backends.real_name,
         default=backends.OVERLAY,
-        help="where the tools work; default overlay",
+        metavar="BACKEND",
+        help="where the tools work: overlay (the default), container, memory, local (ISOLATES "
+        "NOTHING), or one that a package brings",
     )
     parser.add_argument("--target", metavar="DIR", help="the folder they work on; see below")
     parser.add_argument(
         "--net",
         choices=Network.WORDS,
-        help="the network of commands: none (the default), or the host's",
+        help="the network of commands: none (the default), the host's, or what --allow names",
     )
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="HOST[:PORT]",
+        help="let commands reach this host, and none that is not named; or a preset, such as pypi",
+    )  # fmt: skip
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
         help="a path to hide from the tools, besides keys and logins",
@@ -113,7 +133,9 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
     launch = LaunchRequest(
         _command(arguments),
         targets=() if arguments.target is None else (arguments.target,),
-        network=arguments.net,
+        network=network_of(
+            None if arguments.net is None else Network(arguments.net), arguments.allow
+        ),
         hide=tuple(map(absolute, arguments.hide)),
         show=tuple(map(absolute, arguments.show)),
         environment=values,
@@ -132,6 +154,8 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
         value = getattr(arguments, option)
         if value is not None:
             words += [f"--{option}", value]
+    for host in arguments.allow:
+        words += ["--allow", host]
     return tuple(words)
 
 
@@ -141,6 +165,8 @@ def _started(started: Started) -> None:
         say("mcp", f"note: {note}")
     if started.backend == backends.LOCAL:
         say("mcp", f"note: nothing isolates the tools; they work on {started.workdir} itself")
+    elif not started.reviewed and started.backend != backends.MEMORY:
+        say("mcp", f"note: {NOT_REVIEWED.format(backend=started.backend)}")
 
 
 def _seconds(text: str) -> float:

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.cli import wording
-from podbot.cli.run_options import absolute
 from podbot.errors import Kind, PodbotError
-from podbot.sandbox.backends import LOCAL, OVERLAY
 from podbot.sandbox.layers import mounts
 
 if TYPE_CHECKING:
@@ -39,6 +37,7 @@ def not_started(program: str, command: Sequence[str], outcome: RunOutcome) -> st
     if outcome.problem is None or not outcome.problem.startswith(f"{name}: "):
         return None
     from podbot.launch.attach import NOT_EXECUTABLE, NOT_FOUND  # there since the run
+    from podbot.sandbox.backends import LOCAL, OVERLAY
 
     if outcome.exit_status == NOT_EXECUTABLE:
         file = shlex.quote(name)
@@ -65,6 +64,9 @@ def typed(note: str) -> str:
 
 def missing_paths(options: Options) -> Iterator[str]:
     """The paths that are to be shown or hidden and are not there: they may be mistyped."""
+    from podbot.cli.run_options import absolute  # looking at a run needs none of this
+    from podbot.sandbox.backends import OVERLAY
+
     for path in options.show:
         if not os.path.lexists(absolute(path)):
             yield f"--show {path}: there is nothing of that name here"

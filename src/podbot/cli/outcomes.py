@@ -45,7 +45,7 @@ def applied(found: Review, outcome: Applied) -> list[str]:
     number = wording.count(len(outcome.changed), "change")
     lines = [f"applied {number}" if outcome.changed else "nothing was applied"]
     for change, reason in outcome.skipped:
-        lines.append(f"  not {wording.name(change.where)}: {wording.text(reason)}")
+        lines.append(_not_done(change.where, reason))
     if outcome.skipped:
         paths = _to_paste(entry, [change.where for change, _ in outcome.skipped])
         what = "that" if len(outcome.skipped) == 1 else "those"
@@ -56,6 +56,11 @@ def applied(found: Review, outcome: Applied) -> list[str]:
             lines.append(f"{wording.count(left, 'change')} left: podbot changes show {word}")
         lines.append(f"to take it back: podbot changes undo {word}")
     return lines
+
+
+def _not_done(where: str, reason: str) -> str:
+    """A path that was left as it is, with the reason, in which runs have their names."""
+    return f"  not {wording.name(where)}: {wording.text(remedies.with_names(reason))}"
 
 
 def _left(found: Review) -> int:
@@ -93,9 +98,7 @@ def undone(found: Review, outcome: Undone, paths: Sequence[str] = ()) -> list[st
     entry = found.entry
     number = wording.count(len(outcome.restored), "path")
     lines = [f"undone: {number} as before" if outcome.restored else "nothing was undone"]
-    lines += [
-        f"  not {wording.name(where)}: {wording.text(reason)}" for where, reason in outcome.skipped
-    ]
+    lines += [_not_done(where, reason) for where, reason in outcome.skipped]
     for where, file in outcome.kept:
         lines.append(f"  {wording.name(where)}: what you had there is now {wording.name(file)}")
     rest = remedies.command("undo", entry.called)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from podbot.changes.diffs.hunks import Hunk, Piece, parts
 from podbot.changes.folding import FEWEST, Fold
 from podbot.changes.model import Change
-from podbot.cli import merges, overview, pager, remedies, wording
+from podbot.cli import merges, pager, remedies, summaries, wording
 from podbot.cli.diffs import body, diff_lines, lines_of
 from podbot.cli.talk import Talk
 from podbot.frozen import dataclass, field
@@ -75,7 +75,7 @@ def _picked(
     except merges.EndedError:
         return None
     if changes is not found.changes:
-        found = overview.looked_at(run, changes)
+        found = summaries.summarized(run, changes)
     picking = _Picking(found, talk)
     try:
         go_through(picking)
@@ -118,7 +118,7 @@ class _Picking:
             self.talk.say()
             count = f"({number + 1}/{len(every)}) "
             if fold is not None:
-                self.talk.say(count + overview.folded_line(fold, self.found).strip())
+                self.talk.say(count + summaries.folded_line(fold, self.found).strip())
                 self._ask_fold(fold)
                 continue
             self.talk.say(count + self._line(change))
@@ -192,9 +192,9 @@ class _Picking:
         if len(others) < FEWEST:
             return False
         self.talk.say()
-        place = overview.place_of(fold, self.found.changes)
+        place = summaries.place_of(fold, self.found.changes)
         names = [called(each, self.found.changes) for each in others]
-        self.talk.say("\n".join(wording.listed(names, overview.MOST_LISTED)))
+        self.talk.say("\n".join(wording.listed(names, summaries.MOST_LISTED)))
         if self._says_yes(
             f"{place} brings these {len(others)}, as such folders do: each runs by itself"
             " once applied."
@@ -305,7 +305,7 @@ class _Picking:
                 return False
             self.consented.add(where)
         if where in self.found.conflicts:
-            reason = overview.conflict_text(self.found.conflicts[where])
+            reason = summaries.conflict_text(self.found.conflicts[where])
             warning = f"In conflict: {reason}. Taking it overwrites what the host has."
             if not self._says_yes(warning):
                 return False
@@ -337,7 +337,7 @@ class _Picking:
         self.decided |= {change.where for change in changes}
 
     def _line(self, change: Change) -> str:
-        return overview.change_title(change, self.found, self.talk.display)
+        return summaries.change_title(change, self.found, self.talk.display)
 
     def _show(self, lines: list[str]) -> None:
         more = len(lines) - MOST_SHOWN

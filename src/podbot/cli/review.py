@@ -12,11 +12,11 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 from podbot import review
-from podbot.cli import care, outcomes, overview, pager, picking, remedies, wording
+from podbot.cli import care, outcomes, pager, picking, remedies, summaries, wording
 from podbot.cli.diffs import diffs_but_folded
-from podbot.cli.overview import MOST_LISTED, doing
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given
+from podbot.cli.summaries import MOST_LISTED, doing
 from podbot.cli.talk import Talk, talk_on
 from podbot.errors import ChangesError, Kind, PodbotError
 from podbot.review import Review, Summary, data
@@ -93,7 +93,7 @@ class _End:
         if found is None or not self._is_anything(found):
             self._tell_nothing(found, asked=decision == "ask")
             return
-        about = overview.looked_at(found)
+        about = summaries.summarized(found)
         self.data |= data.entry(found.entry) | data.totals(about)
         self._tell(*care.summary(about, self.talk.display, MOST_LISTED))
         if decision == "apply":
@@ -225,7 +225,7 @@ def _named(message: str) -> str:
 def _everything(found: Summary, talk: Talk) -> Iterator[str]:
     yield from wording.wrapped(care.total(found, talk.display), talk.display.width)
     yield ""
-    yield from overview.change_lines(found, talk.display)
+    yield from summaries.change_lines(found, talk.display)
     yield ""
     yield from diffs_but_folded(found, talk.display)
     yield from care.warnings(found, talk.display)

@@ -20,6 +20,7 @@ from podbot.cli.run_options import (
     Options,
     absolute,
     add_options,
+    network_of,
     options_of,
     plain,
 )
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from podbot.api import LaunchRequest, RunOutcome
+    from podbot.egress import Record as Connection
+    from podbot.launch.interludes import Interludes
     from podbot.runs.records import Record
+    from podbot.sandbox.publishing import Publication
 
 ABOUT = """\
 Run a command in a sandbox of the current folder, as if it ran bare: same terminal or
@@ -44,7 +48,9 @@ EXAMPLES = """\
 examples:
   podbot run -- make test                   what it writes stays apart until you say so
   podbot run --yes -- ./format-all.sh       apply at the end, unless something is suspicious
-  podbot run --net host -- npm install      with the network of the host
+  podbot run --allow npm -- npm install     with these hosts, or presets of them, and no others
+  podbot run --net host -- ./deploy         with the network of the host
+  podbot run --publish 3000 -- npm start    what listens at 3000 inside is at localhost:3000
   podbot run --env API_KEY -- agent "fix the tests"
   podbot run --target ~/a --target ~/b -- ./sync
   podbot run --in last -- git diff          go on in the changes of the latest run
@@ -58,6 +64,7 @@ backends:
              one --target, reviewed at the end like any run; --image names the image
   local      ISOLATES NOTHING: the command works on the folder itself, as you; there is
              nothing to review or undo. For machines that are a sandbox themselves
+  another    of a package that is installed, by its name; it is given --target if there is one
 
 exit codes: the command's own; 128 + N (and the same death) if signal N killed it; 124 it
 ran out of time; 125 podbot itself failed, or --yes was stopped by what needs a look; 126
@@ -78,6 +85,8 @@ NOT_ISOLATED = """NOTHING IS ISOLATED (--backend local)
   the command works on {folder} itself, as you, with all you may do
   nothing is kept apart: there will be nothing to review or undo"""
 NOT_REVIEWED = "the backend {backend} keeps no changes apart: there is nothing to review or undo"
+MOST_REFUSED = 20
+"""How many hosts are named that were refused."""
 _WORDS = {"apply": "yes"}
 """What `--yes` decides is called otherwise."""
 
@@ -114,7 +123,13 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
         request = request_of(program, options, hints)
         from podbot import api
 
-        outcome = api.run(request, on_start=said.started)
+        if request.policy().network.proxied:
+            outcome = api.run(
+                request, on_start=said.started, on_publish=said.published,
+                on_connection=said.connected, interludes=said.interludes(),
+            )  # fmt: skip
+        else:
+            outcome = api.run(request, on_start=said.started, on_publish=said.published)
     except PodbotError as error:
         from podbot.cli.remedies import to_type
 
@@ -123,9 +138,10 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     finally:
         gc.enable()
     failed_offline = _failed_offline(program, outcome)
-    has_news = outcome.changed or request.discard or outcome.problem is not None
+    has_news = outcome.changed or request.discard or outcome.problem is not None or said.waits
     if has_news or outcome.timed_out or failed_offline or outcome.not_kept:
         said.calm(outcome)
+    said.rest()
     if outcome.problem is not None:
         from podbot.cli import notes
 
@@ -134,7 +150,7 @@ def perform(program: str, options: Options, hints: dict[str, str]) -> int:
     elif outcome.timed_out:
         said.problem(f"ended after {options.timeout:g} s: it ran out of time")
     elif failed_offline:
-        said.problem("it found the network off\n  to allow it: podbot run --net host")
+        said.problem("it found the network off\n  to allow it: podbot run --allow HOST")
     if request.discard:
         said.discarded(outcome, options.json)
         code = outcome.exit_status
@@ -189,7 +205,8 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
     return LaunchRequest(
         options.words,
         targets=options.target,
-        network=options.net,
+        network=network_of(options.net, options.allow),
+        publish=options.publish,
         hide=hide,
         show=show,
         environment=hints | values,
@@ -210,6 +227,8 @@ def _refuse_for_local(options: Options) -> None:
         "--in": options.continue_in,
         "--name": options.name,
         "--net": options.net,
+        "--allow": options.allow,
+        "--publish": options.publish,
         "--hide": options.hide,
         "--show": options.show,
         "--image": options.image,
@@ -257,6 +276,60 @@ class Saying:
     def __init__(self, program: str, decision: Decision | None, *, quiet: bool):
         self._program, self._decision, self._quiet = program, decision, quiet
         self._record: Record | None = None
+        self._interludes: Interludes | None = None
+        self._refused: set[tuple[str, int, str]] = set()
+
+    def interludes(self) -> Interludes:
+        """What is said while the command runs."""
+        from podbot.launch.interludes import Interludes
+
+        self._interludes = Interludes(self._aside)
+        return self._interludes
+
+    def published(self, publication: Publication) -> None:
+        """A port of the sandbox can be reached out here."""
+        if not self._quiet:
+            host, port = publication.address
+            say(self._program, f"port {publication.port.inside} inside is at {host}:{port}")
+
+    def _aside(self, text: str, line_end: str) -> None:
+        if line_end == "\n":
+            say(self._program, text)
+        else:
+            from podbot.visible import visible
+
+            lines = f"podbot {self._program}: {visible(text)}\n".replace("\n", line_end)
+            sys.stderr.write(lines)
+            sys.stderr.flush()
+
+    def connected(self, connection: Connection) -> None:
+        """Something went through the proxy, or did not: what was refused is named, each once."""
+        if self._quiet or self._interludes is None or connection.verdict != "refused":
+            return
+        key = (connection.host, connection.port, connection.reason)
+        if key in self._refused or len(self._refused) > MOST_REFUSED:
+            return
+        self._refused.add(key)
+        text = f"refused: {connection.reason}"
+        if len(self._refused) > MOST_REFUSED:
+            text = "refused: more than can be named here; podbot net log last has them"
+        elif connection.would_allow is not None:
+            import shlex
+
+            text += f"\n  to allow it: podbot {self._program} --allow "
+            text += shlex.quote(connection.would_allow)
+        self._interludes.say(text)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is left to say of what went on while the command ran."""
+        return self._interludes is not None and self._interludes.waiting
+
+    def rest(self) -> None:
+        """Say what could not be said before."""
+        if self._interludes is not None:
+            self._interludes.close()
+            self._interludes.tell()
 
     def started(self, record: Record) -> None:
         """The sandbox stands: say what the person would not expect of it."""
@@ -370,6 +443,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
     import json
 
     from podbot.review import data
+    from podbot.review.connections import gathered
 
     record = outcome.record
     fields = {
@@ -378,6 +452,10 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
         "backend": record.backend,
         **data.past(record.past),
         **data.texts("not_kept", outcome.not_kept),
+        "connections": [
+            data.contact(each)
+            for each in gathered(record.as_data() for record in outcome.connections)
+        ],
     }
     print(json.dumps({**fields, **more}), file=sys.stderr)
 

@@ -15,6 +15,7 @@ from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 Decision = Literal["ask", "apply", "discard", "keep"]
 Kind = Literal["value", "list", "decision", "flag"]
@@ -40,7 +41,17 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
         "local (ISOLATES NOTHING), or one that a package brings"
     ),
     "--image": ("value", "IMAGE", "the image of a container"),
-    "--net": ("value", "", "the network inside: none (the default), or the host's"),
+    "--net": (
+        "value", "", "the network inside: none (the default), the host's, or what --allow names"
+    ),
+    "--allow": (
+        "list", "HOST[:PORT]", "let it reach this host, and none that is not named; or a preset, "
+        "such as pypi or npm (podbot net presets); may be repeated"
+    ),
+    "--publish": (
+        "list", "[HOST:]PORT", "have a port of the sandbox at this machine's loopback; HOST is the "
+        "port of this machine (0: any) if it is another; may be repeated"
+    ),
     "--hide": ("list", "PATH", "a path to hide inside, besides keys and logins"),
     "--show": ("list", "PATH", "an exception to what is hidden, such as ~/.netrc"),
     "--env": (
@@ -62,6 +73,7 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
 CALLED_ELSEWHERE = {
     "--title": "--name", "--label": "--name", "--apply": "--yes", "-y": "--yes", "-e": "--env",
     "--network": "--net", "--cwd": "--target", "--dir": "--target", "--workdir": "--target",
+    "--allow-host": "--allow", "--allow-net": "--allow",
 }  # fmt: skip
 """What people try, and what it is called here."""
 
@@ -76,6 +88,8 @@ class Options:
     backend: str | None = None
     image: str | None = None
     net: Network | None = None
+    allow: tuple[str, ...] = ()
+    publish: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -95,6 +109,27 @@ def seconds(text: str) -> float:
     if not 0 < found < 1e9:
         raise ValueError(f"{text!r} is not a length of time; try 90, 90s, 5m, 2h or 1d")
     return found
+
+
+def network_of(net: Network | None, allow: Sequence[str]) -> Network | None:
+    """The network that ``--net`` and ``--allow`` mean together; a word of these may be a preset.
+
+    Raises `EgressError` for what is no host, and `ConfigError` if the two contradict each other.
+    """
+    if not allow:
+        return net
+    if net is not None and not net.proxied:
+        from podbot.errors import ConfigError
+
+        raise ConfigError(
+            f"--allow and --net {net} contradict each other",
+            remedy="leave out --net: --allow opens the network for these hosts only",
+            field="net",
+        )
+    from podbot.egress import PRESETS
+
+    hosts = [word for word in allow if word not in PRESETS]
+    return Network.allow(*hosts, presets=[word for word in allow if word in PRESETS])
 
 
 def absolute(path: str) -> str:
@@ -141,6 +176,8 @@ def plain(words: list[str]) -> Options | None:
         backend=values.get("--backend"),
         image=values.get("--image"),
         net=None if net is None else Network(net),
+        allow=tuple(lists.get("--allow", ())),
+        publish=tuple(lists.get("--publish", ())),
         hide=tuple(lists.get("--hide", ())),
         show=tuple(lists.get("--show", ())),
         env=tuple(lists.get("--env", ())),
@@ -199,6 +236,8 @@ def options_of(arguments: argparse.Namespace) -> Options:
         backend=arguments.backend,
         image=arguments.image,
         net=None if arguments.net is None else Network(arguments.net),
+        allow=tuple(arguments.allow),
+        publish=tuple(arguments.publish),
         hide=tuple(arguments.hide),
         show=tuple(arguments.show),
         env=tuple(arguments.env),

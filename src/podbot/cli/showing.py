@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from podbot.changes.risk.rules import Level
-from podbot.cli import care, overview, pager, remedies, wording
+from podbot.cli import care, pager, remedies, summaries, wording
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given, typed
 from podbot.cli.talk import tell, warn
@@ -49,7 +49,7 @@ def list_runs(arguments: argparse.Namespace) -> int:
             progress.done += 1
     for path in records.unreadable():
         warn(
-            f"podbot: the record {wording.message(str(path))} makes no sense, so its run is told"
+            f"podbot: the record {wording.message(str(path))} is damaged, so its run is listed"
             " without it; remove the file if that is all right"
         )
     if arguments.json:
@@ -108,7 +108,7 @@ def _row(run: Listed) -> tuple[str, ...]:
     return (
         wording.name(entry.called),
         wording.duration(time.time() - entry.started),
-        "applied" if run.applied else overview.short_status(entry),
+        "applied" if run.applied else summaries.short_status(entry),
         wording.UNKNOWN if run.changes_count is None else str(run.changes_count),
         wording.UNKNOWN if run.size is None else wording.size(run.size),
         wording.name(", ".join(entry.targets)),
@@ -125,7 +125,7 @@ def show(arguments: argparse.Namespace) -> int:
     with typed(found.entry.called, Given.of(arguments)):
         with Progress("reading the changes"):
             made = found.applications
-        about = None if found.entry.layer is None else overview.looked_at(found)
+        about = None if found.entry.layer is None else summaries.summarized(found)
         if arguments.json:
             _show_data(found.entry, made, about)
         else:
@@ -137,8 +137,8 @@ def _show_lines(
     entry: Entry, applications: Sequence[Application], found: Summary | None, *, every: bool
 ) -> Iterator[str]:
     display = wording.display_of(sys.stdout)
-    yield from overview.heading(entry, display)
-    yield from overview.history(applications, display)
+    yield from summaries.heading(entry, display)
+    yield from summaries.history(applications, display)
     yield ""
     if found is None:
         if entry.lost:
@@ -155,7 +155,7 @@ def _show_lines(
             line = display.paint(f"{runs} of them {verb} once applied: see the end", "danger")
             yield from wording.wrapped(line, display.width)
         yield ""
-        yield from read_from(entry, overview.change_lines(found, display, every=every))
+        yield from read_from(entry, summaries.change_lines(found, display, every=every))
     needs = care.warnings(found, display, every=every)
     if needs:
         yield ""
@@ -206,7 +206,7 @@ def _diff_lines(found: Review, changes: ChangeSet, arguments: argparse.Namespace
     whole = found.changes
     if arguments.all or all(_is_named(fold, paths) for fold in folds(changes, whole)):
         return diff_lines(changes, changes, display)
-    about = overview.looked_at(found, changes)
+    about = summaries.summarized(found, changes)
     unfolded = {
         change.where for fold in about.folds if _is_named(fold, paths) for change in fold.changes
     }
@@ -245,13 +245,13 @@ def _print_patch(entry: Entry, changes: ChangeSet) -> None:
 # For all verbs
 
 
-def opened(arguments: argparse.Namespace, looking_at: Sequence[str] = ()) -> Review:
+def opened(arguments: argparse.Namespace, paths: Sequence[str] = ()) -> Review:
     """The run that is meant, before paths that may follow it."""
     from podbot.review import Review
 
     here = records.here()
     with typed(arguments.id, Given.of(arguments)):
-        return Review(finding.find(arguments.id, here, before_paths=True), here, looking_at)
+        return Review(finding.find(arguments.id, here, before_paths=True), here, paths)
 
 
 def selected(arguments: argparse.Namespace, alone: bool = False) -> tuple[Review, ChangeSet]:
@@ -260,7 +260,7 @@ def selected(arguments: argparse.Namespace, alone: bool = False) -> tuple[Review
     ``alone``: the others need not be looked at, and may be missing in it.
     """
     found = opened(arguments, arguments.paths if alone else ())
-    with overview.doing("reading the changes", found, Given.of(arguments)):
+    with summaries.doing("reading the changes", found, Given.of(arguments)):
         return found, found.select(arguments.paths)
 
 

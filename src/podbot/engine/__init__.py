@@ -1,4 +1,4 @@
-"""The container engine: find it, make and watch containers, move archives, handle images.
+"""The container engine: find it, make and look after containers, move archives, handle images.
 
     from podbot import engine
 

@@ -47,7 +47,7 @@ _ORDINARY = """
     clock_getres clock_gettime clock_nanosleep close close_range connect copy_file_range creat
     dup dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait
     eventfd eventfd2 execve execveat exit exit_group faccessat faccessat2 fadvise64
-    fadvise64_64 fallocate fanotify_mark fchdir fchmod fchmodat fchmodat2 fchown fchownat
+    fadvise64_64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat
     fdatasync fgetxattr file_getattr file_setattr flistxattr flock fork fremovexattr fsetxattr
     fstat fstatat64 fstatfs fsync ftruncate futex futex_requeue futex_wait futex_waitv
     futex_wake futimesat get_mempolicy get_robust_list get_thread_area getcpu getcwd getdents
@@ -57,7 +57,7 @@ _ORDINARY = """
     inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_setup io_submit
     ioprio_get ioprio_set kill landlock_add_rule landlock_create_ruleset landlock_restrict_self
     lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek
-    lsetxattr lstat madvise map_shadow_stack membarrier memfd_create memfd_secret mincore mkdir
+    lsetxattr lstat madvise map_shadow_stack membarrier memfd_create mincore mkdir
     mkdirat mknod mknodat mlock mlock2 mlockall mmap mprotect mq_getsetattr mq_notify mq_open
     mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl msgget msgrcv msgsnd msync
     munlock munlockall munmap nanosleep newfstatat open openat openat2 pause pidfd_open

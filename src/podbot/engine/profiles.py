@@ -2,7 +2,7 @@
 
 A `Profile` says everything that matters for isolation and nothing else (image, command, mounts and
 names are in `ContainerSpec`). It can be printed, turned into a create request (`requests.py`) and
-compared with what the engine really made (`resolved.py`). Nothing here talks to an engine.
+compared with what the engine really made (`_resolved.py`). Nothing here talks to an engine.
 """
 
 from __future__ import annotations

@@ -25,9 +25,10 @@ from typing import Self
 
 from podbot.errors import Kind, SandboxError
 from podbot.frozen import dataclass
-from podbot.launch.flow import LOOK_SECONDS, End, FromFile, FromPipe, Passing
+from podbot.launch._flow import LOOK_SECONDS, End, FromFile, FromPipe, Passing
+from podbot.launch._watch import Signals, Watch
+from podbot.launch.interludes import Interludes, OtherScreen
 from podbot.launch.terminal import CallerTerminal, is_telling, means_stop, reads_lines
-from podbot.launch.watch import Signals, Watch
 from podbot.sandbox import joined
 from podbot.sandbox.joined import FarEnds, Joined
 from podbot.sandbox.ops import Command, Ended
@@ -81,16 +82,21 @@ class Ending:
 
 
 def attach(
-    sandbox: Sandbox, command: Command, streams: Streams | None = None, timeout: float | None = None
+    sandbox: Sandbox,
+    command: Command,
+    streams: Streams | None = None,
+    timeout: float | None = None,
+    interludes: Interludes | None = None,
 ) -> Ending:
     """Run a command to its end on these streams.
 
     In the main thread, signals are taken over meanwhile: those that people and programs send to
     end a command, or to tell it something, go to its process group; the second SIGINT kills it
-    with all it started. Raises kinds ``guest_lost`` and ``bad_cwd``, among others of `exec`.
+    with all it started. ``interludes`` are told meanwhile, as far as they can be. Raises kinds
+    ``guest_lost`` and ``bad_cwd``, among others of `exec`.
     """
     mixed = joined.passes_descriptors(sandbox)
-    with _Attached(streams or Streams(), timeout, mixed) as attached:
+    with _Attached(streams or Streams(), timeout, mixed, interludes) as attached:
         try:
             attached.start(lambda ends: joined.start(sandbox, command, ends))
         except SandboxError as error:
@@ -116,8 +122,16 @@ def attach_started(start: Start, streams: Streams | None = None) -> Ending:
 class _Attached:
     """One command, its streams, and all that is open meanwhile."""
 
-    def __init__(self, streams: Streams, timeout: float | None, mixed: bool):
+    def __init__(
+        self,
+        streams: Streams,
+        timeout: float | None,
+        mixed: bool,
+        interludes: Interludes | None = None,
+    ):
         """``mixed``: some streams may be pipes where others are a terminal."""
+        self._interludes = interludes
+        self._other_screen = OtherScreen()
         self._streams, self._timeout, self._mixed = streams, timeout, mixed
         self._deadline: float | None = None
         self._stack = ExitStack()
@@ -193,6 +207,10 @@ class _Attached:
             self._take_keys()
         if self._signals.fd is not None:
             self._watch.set(self._signals.fd, select.POLLIN, self._signalled)
+        said = self._interludes
+        if said is not None:
+            self._watch.set(said.fd, select.POLLIN, lambda _: said.noticed())
+            self._stack.callback(self._watch.drop, said.fd)
         self._await_ending()
         if self._timeout is not None:
             self._deadline = time.monotonic() + self._timeout
@@ -205,6 +223,8 @@ class _Attached:
     def _written(self, data: bytes) -> bytes:
         """Note whether the caller's terminal is told to be otherwise than it was."""
         self._has_changed_terminal = self._has_changed_terminal or is_telling(data)
+        if self._interludes is not None:
+            self._other_screen.see(data)
         return data
 
     def _feed(self, near: int) -> None:
@@ -267,6 +287,7 @@ class _Attached:
             self._watch.turn(self._patience())
             self._look_at_the_clock()
             self._look_at_the_terminal()
+            self._tell()
         self._drain()
         self._flush()
         if isinstance(self._done, BaseException):
@@ -280,6 +301,7 @@ class _Attached:
 
     def _patience(self) -> float | None:
         looks = any(flow is not None and flow.paused and not flow.ended for flow in self._inputs)
+        looks = looks or (self._interludes is not None and self._interludes.waiting)
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         if not looks:
             return left
@@ -313,6 +335,16 @@ class _Attached:
             if flow is not None and flow.paused and flow.may_read is not None and flow.may_read():
                 self._make_raw()
                 flow.resume()
+
+    def _tell(self) -> None:
+        """Tell what waits, unless a program has the terminal to itself."""
+        if self._interludes is None or not self._interludes.waiting:
+            return
+        screen = self._screen
+        if screen is not None and (self._other_screen.on or not reads_lines(screen)):
+            return
+        raw = self._terminal is not None and self._terminal.raw
+        self._interludes.tell("\r\n" if raw else "\n")
 
     def _make_raw(self) -> None:
         if self._terminal is None or self._keys is None or self._keys.ended:

@@ -207,11 +207,11 @@ def _usual_workdir(container: ContainerInfo) -> str | None:
 def _attached(
     engine: Engine, container: ContainerInfo, spec: ExecSpec, streams: Streams | None
 ) -> int:
-    from podbot.launch import in_container
+    from podbot.launch import _in_container
     from podbot.launch.attach import attach_started
 
     ending = attach_started(
-        lambda ends: in_container.start(engine, container.id, spec, ends), streams
+        lambda ends: _in_container.start(engine, container.id, spec, ends), streams
     )
     if ending.problem is not None:
         raise ContainerError(

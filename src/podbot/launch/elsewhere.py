@@ -36,26 +36,26 @@ def written(layer: Layer) -> tuple[str, ...]:
     The nearest come first, and those without a dot before the others.
     """
     home = mounts.home()
-    look = _Look()
+    search = _Search()
     try:
         upper = os.open(layer.throw_away_home, _FOLDER)
     except OSError:  # there is none: a target holds the home, or the backend has no such thing
         return ()
     try:
-        look.into(upper, "", 0)
+        search.into(upper, "", 0)
     finally:
         os.close(upper)
     if home is None:
         return ()
-    nearest = sorted(look.found, key=lambda path: (path.startswith("."), path.count("/"), path))
+    nearest = sorted(search.found, key=lambda path: (path.startswith("."), path.count("/"), path))
     return tuple(f"{home}/{path}" for path in nearest)
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class _Look:
-    """One look, with what it may still spend."""
+class _Search:
+    """One search, with what it may still spend."""
 
     def __init__(self) -> None:
         self.found: list[str] = []

@@ -54,6 +54,6 @@ if not TYPE_CHECKING:
         try:
             return _find(name)
         except ImportError as error:
-            from podbot.mcp.sdk import explained
+            from podbot.mcp._sdk import explained
 
             raise explained(error) from error

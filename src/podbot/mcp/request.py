@@ -21,8 +21,9 @@ class ServeRequest:
 
     - ``launch``: where they work. One target at most. ``overlay``, ``container``: its changes are
       kept for review (default the current folder). ``memory``: it is copied; without one they begin
-      empty. ``local``: it is changed at once; without one they have a temporary folder. Its command
-      is what the record of the changes says.
+      empty. ``local``: it is changed at once; without one they have a temporary folder. A backend
+      of another package is given it if there is one. Its command is what the record of the changes
+      says.
     - ``call_seconds``: the most that one call may take. ``data``: results are sent as data too.
     """
 
@@ -35,11 +36,12 @@ class ServeRequest:
         if launch.backend is None:  # said here, so that it is checked what that one can keep to
             launch = replace(launch, backend=DEFAULT_BACKEND)
             object.__setattr__(self, "launch", launch)
-        if self.backend not in backends.NAMES:
+        known = (*backends.NAMES, *backends.others())
+        if self.backend not in known:
             raise ConfigError(
                 f"there is no backend {self.backend!r} for tools",
                 kind=Kind.UNKNOWN_BACKEND,
-                remedy=f"use one of: {', '.join(backends.NAMES)}",
+                remedy=f"use one of: {', '.join(known)}",
                 field="backend",
             )
         if len(launch.targets) > 1:
@@ -65,5 +67,7 @@ class ServeRequest:
 
     @property
     def reaches_out(self) -> bool:
-        """Whether commands can get beyond the sandbox, to a network above all."""
-        return not self.launch.isolates or self.launch.policy().network.reaches_out
+        """Whether commands can get beyond the sandbox, to a network above all, for all we know."""
+        if self.backend not in backends.NAMES or not self.launch.isolates:
+            return True
+        return self.launch.policy().network.reaches_out

@@ -32,9 +32,9 @@ from mcp_types import (
 
 from podbot import __version__
 from podbot.frozen import dataclass, field, frozen_dict
+from podbot.mcp._messages import Written
+from podbot.mcp._results import answer, refused
 from podbot.mcp.annotations import Hints
-from podbot.mcp.messages import Written
-from podbot.mcp.results import answer, refused
 from podbot.prompt.context import Cancellation, Deadline, Progress
 from podbot.prompt.json_text import quoted, short
 
@@ -64,7 +64,7 @@ class Serving:
     """How a prompt is served.
 
     ``hints`` are told of tools by name. ``call_seconds`` is the most one call may take (None: any
-    time). ``data``: results are sent as data too, for programs; see `podbot.mcp.results`.
+    time). ``data``: results are sent as data too, for programs; see `podbot.mcp._results`.
     """
 
     hints: Mapping[str, Hints] = field(default_factory=frozen_dict)

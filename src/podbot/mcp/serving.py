@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from podbot.errors import PodbotError
 from podbot.frozen import dataclass
+from podbot.mcp._sdk import explained
+from podbot.mcp._workspace import workspace
 from podbot.mcp.annotations import hints_of_suite
-from podbot.mcp.sdk import explained
-from podbot.mcp.workspace import workspace
+from podbot.runs import opening
 from podbot.runs.run import Run
 from podbot.runtime.events import ToolInvoked
 
@@ -36,11 +37,15 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A server that is ready. ``workdir`` is where the tools work; ``notes`` are its sandbox's."""
+    """A server that is ready. ``workdir`` is where the tools work; ``notes`` are its sandbox's.
+
+    ``reviewed``: what the tools change is kept apart, for a person to decide on.
+    """
 
     backend: str
     workdir: str
     notes: tuple[str, ...]
+    reviewed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ def serve(
         error: str | None = None
         try:
             sandbox = place.section.open()
+            opening.check_kept(request.launch, sandbox)
             kept.begin(sandbox)
             # Should the sandbox be lost, the next call opens another one.
             place.session.bus.subscribe(ToolInvoked, lambda _: _follow(kept, place.section.sandbox))
@@ -119,7 +125,7 @@ async def _until_stopped(server: ToolServer, line: Line) -> int | None:
     """Serve; the number of the signal that ended it, None if the client hung up."""
     import anyio
 
-    from podbot.mcp.stdio import connected
+    from podbot.mcp._stdio import connected
 
     signals: list[int] = []
     serving = anyio.CancelScope()
@@ -139,7 +145,7 @@ async def _until_stopped(server: ToolServer, line: Line) -> int | None:
 
 
 def _started(sandbox: Sandbox) -> Started:
-    return Started(sandbox.backend, sandbox.workdir, sandbox.notes)
+    return Started(sandbox.backend, sandbox.workdir, sandbox.notes, sandbox.layer is not None)
 
 
 @contextmanager

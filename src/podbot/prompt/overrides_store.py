@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, PromptError
 from podbot.prompt import json_text
+from podbot.prompt._overrides_text import decoded, encoded
 from podbot.prompt.json_text import quoted
 from podbot.prompt.overrides import PromptOverrides, expect_prompt
-from podbot.prompt.overrides_text import decoded, encoded
 from podbot.prompt.section import KEY
 from podbot.runtime.given import expect
 

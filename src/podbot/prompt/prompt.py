@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from podbot.errors import Kind, PromptError
 from podbot.frozen import dataclass
+from podbot.prompt._dispatch import Arguments, Call, dispatch
 from podbot.prompt.context import Cancellation, Deadline, Progress
-from podbot.prompt.dispatch import Arguments, Call, dispatch
 from podbot.prompt.formats import ToolFormat, tools_for
 from podbot.prompt.json_text import quoted
 from podbot.prompt.overrides import IgnoredOverride, PromptOverrides, texts

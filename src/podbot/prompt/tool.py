@@ -4,7 +4,7 @@
 
 The parameter type is a dataclass (or None) and is read once, when the tool is made. A tool knows
 how to parse arguments and how to describe itself; which session a call belongs to, and what becomes
-of a failure, is the prompt's business (`dispatch`).
+of a failure, is the prompt's business (`_dispatch`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Never, Protocol, TypeAlias, TypeVar, cast
 
 from podbot.errors import PromptError
-from podbot.prompt.arguments import parsed, parser_of
+from podbot.prompt._arguments import parsed, parser_of
+from podbot.prompt._schema import schema_of, strict_schema_of
+from podbot.prompt._shapes import Record, record_of
 from podbot.prompt.json_text import quoted
 from podbot.prompt.result import Json, ToolResult
-from podbot.prompt.schema import schema_of, strict_schema_of
-from podbot.prompt.shapes import Record, record_of
 from podbot.runtime.given import expect_callable
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from podbot.changes.model import Change, ChangeSet, Merge, State
 from podbot.changes.risk.rules import Level
+from podbot.review import connections
 from podbot.review.reading import reason
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from podbot.changes.diffs.hunks import Hunk
     from podbot.changes.diffs.three_way import Overlap
     from podbot.errors import PodbotError
+    from podbot.review.connections import Contact
     from podbot.review.files import Saved
     from podbot.review.finding import Discarded, Listed
     from podbot.review.summary import Summary
@@ -98,6 +100,21 @@ def surroundings(entry: Entry) -> Data:
         ],
         **texts("notes", record.notes),
         "earlier": [past(each) for each in record.earlier],
+        "connections": [contact(each) for each in connections.contacts(entry)],
+    }
+
+
+def contact(each: Contact) -> Data:
+    """The connections to one host that had the same end."""
+    return {
+        "host": each.host,
+        "port": each.port,
+        "verdict": each.verdict,
+        "count": each.count,
+        "bytes_up": each.sent,
+        "bytes_down": each.received,
+        "reason": each.reason,
+        "would_allow": each.would_allow,
     }
 
 

@@ -42,7 +42,7 @@ class Review:
     """A run and its changes, read when they are first asked for, and anew once it was decided on.
 
     ``entry`` is the run. ``here`` is the folder where whoever decides stands, if anywhere: paths
-    that mean nothing in a target are meant from there. With ``looking_at``, for looking alone, some
+    that mean nothing in a target are meant from there. With ``paths``, to show them alone, some
     of the changes are read, at least what these paths mean. ``healed`` says what a crash had left
     half done that was put right before the first look.
 
@@ -50,9 +50,9 @@ class Review:
     read, ``in_use`` while somebody writes into the targets.
     """
 
-    def __init__(self, entry: Entry, here: str | None = None, looking_at: Paths = ()):
+    def __init__(self, entry: Entry, here: str | None = None, paths: Paths = ()):
         self.entry, self.here, self.healed = entry, here, tuple[str, ...]()
-        self._looking_at = given.paths("looking_at", looking_at)
+        self._paths = given.paths("paths", paths)
         self._has_healed = self._is_discarded = False
         self._changes: ChangeSet | None = None
         self._summary: Summary | None = None
@@ -66,7 +66,7 @@ class Review:
         if self._is_discarded:
             raise reading.discarded(self.entry)
         if self._changes is None:
-            self._changes = reading.read(self.entry, self._looking_at)
+            self._changes = reading.read(self.entry, self._paths)
         return self._changes
 
     @property
@@ -202,7 +202,7 @@ class Review:
                 error.remedy = next_steps.ALLOW_IN_REVIEW
             raise
         finally:
-            self._look_again()
+            self._read_anew()
 
     def undo(self, only: Paths = (), *, on_conflict: OnConflict = "stop") -> Undone:
         """Take back what was last applied, or what of it these paths mean.
@@ -230,7 +230,7 @@ class Review:
                     raise error from None  # which names the paths as they were given
                 raise
         finally:
-            self._look_again()
+            self._read_anew()
 
     def save(self, file: str | os.PathLike[str], only: Paths = ()) -> Saved:
         """Write the changes to a new FILE.tar, which keeps everything, or a FILE.patch for git.
@@ -253,7 +253,7 @@ class Review:
         refuse_live(self.entry, "discarded")
         discarding.discard(self.entry.id, self.entry.layer)
         self._is_discarded = True
-        self._look_again()
+        self._read_anew()
 
     def _heal(self) -> None:
         """Nobody shall be shown, or go on from, what is half done."""
@@ -261,7 +261,7 @@ class Review:
             self._has_healed = True
             self.healed += heal()
 
-    def _look_again(self) -> None:
+    def _read_anew(self) -> None:
         self._changes = self._summary = None
         self._has_healed = False
 

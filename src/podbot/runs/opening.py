@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from podbot.sandbox.sandbox import Sandbox
 
 _OF_THE_LAYER = ("continue_in", "discard", "name", "title")
-"""What makes no sense where changes are not kept apart."""
+"""What only a backend that keeps changes apart can do."""
 
 
 def to_continue(request: LaunchRequest) -> Entry | None:
@@ -32,7 +32,7 @@ def to_continue(request: LaunchRequest) -> Entry | None:
         return None
     if request.targets:
         raise ChangesError(
-            "a run that goes on in a layer has its targets",
+            "a run that goes on in an earlier one keeps the targets of that one",
             kind=Kind.INVALID,
             remedy="leave out the targets",
         )
@@ -68,7 +68,6 @@ def open_sandbox(request: LaunchRequest, before: Entry | None) -> Sandbox:
     """
     backend = backend_of(request, before)
     layer = None if before is None else before.layer
-    policy = request.policy()
     if backend == backends.OVERLAY:
         from podbot.sandbox.overlay.launcher import OverlaySandbox
 
@@ -76,20 +75,15 @@ def open_sandbox(request: LaunchRequest, before: Entry | None) -> Sandbox:
             raise _no_option(backend, "image", "--backend container")
         return OverlaySandbox(
             None if layer is not None else request.targets or None,
-            policy=policy,
+            policy=request.policy(),
             limits=request.limits,
             discard=request.discard,
             layer=layer,
             title=request.title,
         )
-    options: dict[str, object] = {"policy": policy}
-    if request.limits is not None:
-        options["limits"] = request.limits
-    if backend in (backends.CONTAINER, backends.LOCAL):
-        if layer is None:
-            options["target"] = _one(request, backend)
-    elif request.targets:
-        options["target"] = _one(request, backend)
+    options = said_options(request)
+    if backend in (backends.CONTAINER, backends.LOCAL) and layer is None:
+        options.setdefault("target", os.curdir)
     if backend == backends.CONTAINER:
         if layer is not None and request.discard:
             raise ConfigError(
@@ -101,28 +95,45 @@ def open_sandbox(request: LaunchRequest, before: Entry | None) -> Sandbox:
         options |= {"layer": layer, "discard": request.discard, "title": request.title}
     elif layer is not None:
         raise _no_option(backend, "continue_in", "the backend that made it")
-    if request.image is not None:
-        options["image"] = request.image
     from podbot.sandbox.options import launcher_of
 
     sandbox = launcher_of(backend, options).sandbox()
-    if sandbox.layer is None:
-        for option in _OF_THE_LAYER:
-            if getattr(request, option):
-                sandbox.close()
-                raise _no_option(backend, option, "overlay or container")
+    try:
+        check_kept(request, sandbox)
+    except ConfigError:
+        sandbox.close()
+        raise
     return sandbox
 
 
-def _one(request: LaunchRequest, backend: str) -> str | os.PathLike[str]:
+def said_options(request: LaunchRequest) -> dict[str, object]:
+    """What was said, as options of a backend that works on one folder, and nothing besides.
+
+    All that one of another package is given: it may know no more.
+    """
+    options: dict[str, object] = {"policy": request.policy()}
+    if request.limits is not None:
+        options["limits"] = request.limits
     if len(request.targets) > 1:
         raise ConfigError(
-            f"the backend {backend} works on one folder, and {len(request.targets)} were named",
+            f"the backend {request.backend} works on one folder, and {len(request.targets)} were "
+            "named",
             kind=Kind.UNSUPPORTED,
             remedy="name the folder they all lie in, or use overlay",
             field="targets",
         )
-    return request.targets[0] if request.targets else os.curdir
+    if request.targets:
+        options["target"] = request.targets[0]
+    if request.image is not None:
+        options["image"] = request.image
+    return options
+
+
+def check_kept(request: LaunchRequest, sandbox: Sandbox) -> None:
+    """Raises kind ``unsupported`` if changes were to be kept and the sandbox keeps none apart."""
+    for option in _OF_THE_LAYER:
+        if sandbox.layer is None and getattr(request, option):
+            raise _no_option(sandbox.backend, option, "overlay or container")
 
 
 def _no_option(backend: str, option: str, other: str) -> ConfigError:

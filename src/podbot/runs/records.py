@@ -242,7 +242,7 @@ def read(id: str) -> Record | None:
 
 
 def unreadable() -> list[Path]:
-    """Records that are there and make no sense: what they are of is listed without them, if at all.
+    """Records that are there and damaged: what they are of is listed without them, if at all.
 
     Nothing removes them but their user, or whoever discards the run.
     """
@@ -546,12 +546,15 @@ def check_name(name: str) -> None:
         raise ChangesError(
             f"{name!r} cannot name a run: {reason}", kind=Kind.INVALID, remedy="choose another"
         )
-    if any(entry.name == name for entry in entries()):
+    other = next((entry for entry in entries() if entry.name == name), None)
+    if other is not None:
         import shlex
 
         word = shlex.quote(name)
+        folders = ", ".join(other.targets) or "a folder that is not known"
         raise ChangesError(
-            f"another run is called {name!r} already",
+            f"another run is called {name!r} already, over {folders}",
             kind=Kind.EXISTS,
-            remedy=f"choose another, or be done with it: podbot changes discard {word}",
+            remedy=f"choose another, or see what that one is: podbot changes show {word}\n"
+            f"or be done with it: podbot changes discard {word}",
         )

@@ -20,6 +20,7 @@ from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
 
 if TYPE_CHECKING:
     from podbot.sandbox.network import Word
+    from podbot.sandbox.publishing import Port
 
 DEFAULT_BACKEND = backends.OVERLAY
 REVIEWED: tuple[str, ...] = (backends.OVERLAY, backends.CONTAINER)
@@ -36,6 +37,7 @@ _KEPT_TO_BY: Mapping[str, tuple[str, ...]] = {
     "title": REVIEWED,
     "continue_in": REVIEWED,
     "discard": REVIEWED,
+    "publish": REVIEWED,
 }
 
 
@@ -57,6 +59,8 @@ class LaunchRequest:
     - ``continue_in``: an earlier run (id, start of one, name, ``last``) in whose layer to go on.
     - ``discard``: throw away what it changes. An earlier run it continues in stays as it was.
     - ``image``: of a container.
+    - ``publish``: ports of the sandbox to be had at the host's loopback while the command runs, as
+      ``PORT``, ``HOST:PORT`` with the host's port first, or `Port`.
     """
 
     command: tuple[str, ...] = ()
@@ -74,10 +78,22 @@ class LaunchRequest:
     backend: str | None = None
     image: str | None = None
     title: str | None = None
+    publish: tuple[str | int | Port, ...] = ()
 
     def __post_init__(self) -> None:
         if self.network is not None:
             object.__setattr__(self, "network", Network(self.network))
+        if self.publish:
+            from podbot.sandbox.publishing import Port
+
+            object.__setattr__(self, "publish", tuple(map(Port.of, self.publish)))
+            if not Network(self.network or Network.none).separate:
+                raise ConfigError(
+                    "what listens in the network of this machine needs not be published",
+                    kind=Kind.INVALID,
+                    remedy="leave out publish: it is at the host's loopback already",
+                    field="publish",
+                )
         backend = self.backend
         if backend is None:
             return

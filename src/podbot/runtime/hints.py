@@ -1,6 +1,6 @@
 """What a type hint says, however it is spelled, and the hints of a dataclass.
 
-For all who walk them: `session.fitting` asks whether values fit, the prompt's `shapes` which JSON
+For all who walk them: `session._fitting` asks whether values fit, the prompt's `_shapes` which JSON
 may stand for them. Nothing here sees a value.
 """
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import ops
+from podbot.sandbox._pipes import OutputPipes, PipeReader
 from podbot.sandbox.async_channel import AsyncAdapter, AsyncSocketChannel
 from podbot.sandbox.channel import Call, Reply, closed_error, passes_descriptors
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
-from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Argv, Path
 from podbot.sandbox.values import (
@@ -37,9 +37,10 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
+    from podbot.sandbox._tars import Readable, Writable
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
     from podbot.sandbox.shell_sessions import AsyncShell
-    from podbot.sandbox.tars import Readable, Writable
 
 T = TypeVar("T")
 
@@ -60,6 +61,7 @@ class AsyncSandbox:
         self.guarantees: tuple[Guarantee, ...] = ()
         self.notes: tuple[str, ...] = ()
         self.layer: Layer | None = None
+        self.gateway: Gateway | None = None
 
     async def start(self) -> Self:
         """Start the sandbox, once; `await sandbox` and ``async with`` do this."""
@@ -83,6 +85,7 @@ class AsyncSandbox:
         self.guarantees = launched.guarantees
         self.notes = launched.notes
         self.layer = launched.layer
+        self.gateway = launched.gateway
         if launched.config:
             try:
                 await self._run(ops.init(launched.config))
@@ -277,33 +280,35 @@ class AsyncSandbox:
 
     async def upload(self, source: Path, path: Path) -> TransferResult:
         """Copy a host file or folder in, to exactly ``path``."""
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return await self._run_apart(transfer.upload(source, ops.path_text(path)))
+        return await self._run_apart(_transfer.upload(source, ops.path_text(path)))
 
     async def download(
         self, path: Path, destination: Path, *, max_bytes: int = ops.DOWNLOAD_LIMIT
     ) -> TransferResult:
         """Copy a file or folder of the sandbox out, to exactly ``destination`` on the host."""
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return await self._run_apart(transfer.download(ops.path_text(path), destination, max_bytes))
+        return await self._run_apart(
+            _transfer.download(ops.path_text(path), destination, max_bytes)
+        )
 
     async def download_tar(
         self, path: Path, stream: Writable, *, max_bytes: int = ops.DOWNLOAD_LIMIT
     ) -> TransferResult:
         """Write a file or folder of the sandbox as a tar to ``stream``, part by part."""
-        from podbot.sandbox import tars
+        from podbot.sandbox import _tars
 
-        return await self._run_apart(tars.download_tar(ops.path_text(path), stream, max_bytes))
+        return await self._run_apart(_tars.download_tar(ops.path_text(path), stream, max_bytes))
 
     async def upload_tar(
         self, stream: Readable, path: Path = ".", *, max_bytes: int = ops.DOWNLOAD_LIMIT
     ) -> TransferResult:
         """Unpack a tar, which is not compressed, into the folder ``path`` as it comes in."""
-        from podbot.sandbox import tars
+        from podbot.sandbox import _tars
 
-        return await self._run_apart(tars.upload_tar(stream, ops.path_text(path), max_bytes))
+        return await self._run_apart(_tars.upload_tar(stream, ops.path_text(path), max_bytes))
 
     # Processes
 

@@ -72,7 +72,7 @@ def find(name: str) -> type[Launcher]:
         loaded: object = entry.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Launcher)):
             raise SandboxError(
-                f"the sandbox backend {name!r} is no backend: {entry.value} is not a subclass of "
+                f"the sandbox backend {name!r} cannot be used: {entry.value} is not a subclass of "
                 "podbot.sandbox.Launcher",
                 kind=Kind.UNKNOWN_BACKEND,
                 remedy="ask whoever made the package that registers it",

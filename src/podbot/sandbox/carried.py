@@ -25,6 +25,9 @@ from podbot.sandbox.ops import Command, Ended, Terminal
 from podbot.sandbox.sandbox import Sandbox
 
 CHUNK = 64 * 1024
+AHEAD = 2 * MIB
+"""What a command may have written besides the buffer of its stream: the guest widens its pipe to
+1 MiB, reads up to 64 KiB beyond what it may keep, and as much is being handed on here."""
 LOOK_SECONDS = 0.1
 """How often to look whether streams that outlive their command are silent, or readers deaf."""
 TELLING_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
@@ -150,7 +153,7 @@ class Framed:
 
     def _carry(self, name: Output) -> None:
         """Hand on one stream until it ends, or is silent though the command is over."""
-        left = self._sandbox.limits.buffer + MIB  # more was written after the command's end
+        left = self._sandbox.limits.buffer + AHEAD  # more was written after the command's end
         while left > 0:
             wait = 0 if self._over.is_set() else None
             try:
@@ -196,7 +199,7 @@ class Framed:
     def kill(self) -> None:
         """Kill it with everything it started, wherever that went."""
         self._asked_to_end = True
-        self._tell(ops.forget(self._number))
+        self._tell(ops.kill(self._number))
 
     def resize(self, rows: int, columns: int) -> None:
         """Tell its terminal how large it is."""

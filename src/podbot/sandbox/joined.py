@@ -95,7 +95,7 @@ class Passed:
     def kill(self) -> None:
         """Kill it with everything it started, wherever that went."""
         try:
-            self._sandbox._run(ops.forget(self._number))
+            self._sandbox._run(ops.kill(self._number))
         except SandboxError as error:
             if error.kind is not Kind.NO_SUCH_PROCESS:
                 raise

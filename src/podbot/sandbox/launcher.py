@@ -23,6 +23,7 @@ from podbot.sandbox.values import Guarantee
 if TYPE_CHECKING:
     from podbot.errors import SandboxError
     from podbot.sandbox.async_sandbox import AsyncSandbox
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
     from podbot.sandbox.sandbox import Sandbox
 
@@ -47,7 +48,8 @@ class Launched:
     two may be left out.
 
     ``died()`` may know why a guest that hung up did so. ``notes`` are for people. ``layer`` is
-    where the changes are, for a backend that keeps them apart.
+    where the changes are, for a backend that keeps them apart. ``gateway`` is what its network goes
+    through, if the policy names hosts; ``end`` closes it.
     """
 
     workdir: str
@@ -59,6 +61,7 @@ class Launched:
     notes: tuple[str, ...] = ()
     layer: Layer | None = None
     descriptors: bool = True
+    gateway: Gateway | None = None
 
 
 class Launcher(ABC):

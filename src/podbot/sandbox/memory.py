@@ -17,13 +17,8 @@ from itertools import islice
 from typing import TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
-from podbot.sandbox.channel import Call, Reply, closed_error, foreign_error
-from podbot.sandbox.guest.globs import Glob
-from podbot.sandbox.guest.refusals import Refused
-from podbot.sandbox.launcher import Launched, Launcher
-from podbot.sandbox.limits import Limits
-from podbot.sandbox.matching import LineSearch, search_lines
-from podbot.sandbox.memory_tree import (
+from podbot.sandbox._matching import LineSearch, search_lines
+from podbot.sandbox._memory_tree import (
     ROOT,
     File,
     Folder,
@@ -33,6 +28,11 @@ from podbot.sandbox.memory_tree import (
     refuse,
     walk,
 )
+from podbot.sandbox.channel import Call, Reply, closed_error, foreign_error
+from podbot.sandbox.guest.globs import Glob
+from podbot.sandbox.guest.refusals import Refused
+from podbot.sandbox.launcher import Launched, Launcher
+from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import READ_LIMIT
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox

@@ -377,6 +377,16 @@ def resize(process: int, terminal: Terminal) -> Op[None]:
     yield Call("resize", {"process": process, "terminal": [terminal.rows, terminal.columns]})
 
 
+def connect(port: int, over: int) -> Op[None]:
+    """Have the guest send a connection to a port of its loopback over this socket."""
+    yield Call("connect", {"port": port, "descriptors": 1}, descriptors=(over,))
+
+
+def kill(process: int) -> Op[None]:
+    """Kill a process with all it started; how it ended can be asked as ever."""
+    yield Call("kill", {"process": process})
+
+
 def forget(process: int) -> Op[None]:
     """Kill a process with all it started and drop its output."""
     yield Call("forget", {"process": process})

@@ -34,6 +34,16 @@ DEFAULT_ENVIRONMENT: tuple[str, ...] = (
 )
 """The host variables a sandbox sees unless the policy says otherwise. No secret lives in these."""
 
+_EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf", "Antigravity", "Kiro")
+_OF_EDITORS = tuple(
+    f"~/.config/{editor}/User/{place}"
+    for editor in _EDITORS
+    for place in (
+        "globalStorage/state.vscdb", "globalStorage/state.vscdb.backup", "workspaceStorage",
+    )
+)  # fmt: skip
+"""Logins of editors that are made of one, and what their agents were told."""
+
 DEFAULT_HIDDEN: tuple[str, ...] = (
     # Keys and logins
     "~/.ssh",
@@ -141,10 +151,25 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
     "~/.config/Signal",
     "~/.config/Slack",
     "~/.config/discord",
-    "~/.config/Code/User/globalStorage/state.vscdb",
-    "~/.config/Code/User/globalStorage/state.vscdb.backup",
-    "~/.config/Cursor/User/globalStorage/state.vscdb",
-    "~/.config/Cursor/User/globalStorage/state.vscdb.backup",
+    "~/.config/opera-beta",
+    "~/.config/yandex-browser",
+    "~/.config/thorium",
+    "~/.config/net.imput.helium",
+    "~/.config/zen",
+    "~/.cache/mozilla",
+    "~/.cache/google-chrome",
+    "~/.cache/chromium",
+    "~/.config/evolution",
+    "~/.local/share/evolution",
+    "~/.local/share/TelegramDesktop",
+    "~/.config/Element",
+    # Editors
+    *_OF_EDITORS,
+    "~/.vscode-server/data/User/globalStorage",
+    "~/.vscode-server/data/User/workspaceStorage",
+    "~/.cursor-server/data/User/globalStorage",
+    "~/.cursor-server/data/User/workspaceStorage",
+    "~/.local/share/zed/threads",
     # Wallets
     "~/.bitcoin",
     "~/.litecoin",
@@ -158,6 +183,16 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
     "~/.config/Exodus",
     "~/.config/Ledger Live",
     "~/.config/atomic",
+    "~/.config/@trezor",
+    "~/.electrum-ltc",
+    "~/.dashcore",
+    "~/.sparrow",
+    "~/.walletwasabi",
+    "~/.lnd",
+    "~/.foundry/keystores",
+    "~/.sui/sui_config",
+    "~/.aptos",
+    "~/.near-credentials",
     # Histories
     "~/.bash_history",
     "~/.zsh_history",
@@ -165,7 +200,24 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
     "~/.histfile",
     "~/.local/share/atuin",
     "~/.local/share/fish/fish_history",
+    "~/.config/fish/fish_history",
+    "~/.sh_history",
+    "~/.ksh_history",
+    "~/.history",
+    "~/.bash_sessions",
+    "~/.zsh_sessions",
+    "~/.cache/zsh/history",
+    "~/.local/state/zsh/history",
+    "~/.local/state/bash/history",
+    "~/.config/nushell/history.txt",
+    "~/.config/nushell/history.sqlite3",
+    "~/.local/share/powershell/PSReadLine",
     "~/.python_history",
+    "~/.local/state/python_history",
+    "~/.ipython/profile_default/history.sqlite",
+    "~/.irb_history",
+    "~/.mongodb/mongosh",
+    "~/.duckdb_history",
     "~/.node_repl_history",
     "~/.psql_history",
     "~/.mysql_history",
@@ -184,15 +236,29 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
     "~/.claude/file-history",
     "~/.claude/shell-snapshots",
     "~/.claude/transcripts",
+    "~/.claude/sessions",
+    "~/.claude/session-env",
+    "~/.claude/todos",
+    "~/.claude/tasks",
+    "~/.claude/plans",
+    "~/.claude/debug",
+    "~/.claude/paste-cache",
+    "~/.config/Claude",
     "~/.codex/auth.json",
     "~/.codex/.credentials.json",
     "~/.codex/sessions",
     "~/.codex/archived_sessions",
     "~/.codex/history.jsonl",
+    "~/.codex/session_index.jsonl",
+    "~/.codex/log",
+    "~/.codex/memories",
+    "~/.codex/shell_snapshots",
     "~/.gemini/oauth_creds.json",
     "~/.gemini/google_accounts.json",
     "~/.gemini/.env",
     "~/.gemini/mcp-oauth-tokens.json",
+    "~/.gemini/mcp-oauth-tokens-v2.json",
+    "~/.gemini/a2a-oauth-tokens.json",
     "~/.gemini/gemini-credentials.json",
     "~/.gemini/tmp",
     "~/.gemini/history",
@@ -202,19 +268,26 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
     "~/.config/cursor",
     "~/.cursor/projects",
     "~/.cursor/chats",
+    "~/.cursor/cli-config.json",
+    "~/.cursor/mcp.json",
+    "~/.codeium",
     "~/.config/amp",
     "~/.local/share/amp",
+    "~/.cache/amp",
     "~/.config/crush",
     "~/.local/share/crush",
     "~/.local/share/amazon-q",
+    "~/.local/share/kiro-cli",
+    "~/.kiro",
     "~/.config/goose/secrets.yaml",
     "~/.local/share/goose",
     "~/.local/state/goose",
     "~/.local/share/opencode",
+    "~/.local/state/opencode",
     "~/.continue",
     "~/.config/anthropic",
     "~/.config/openai",
-    "~/.factory/auth.json",
+    "~/.factory",
     "~/.aider.conf.yml",
     # Display and session
     "~/.Xauthority",
@@ -239,8 +312,9 @@ DEFAULT_HIDDEN: tuple[str, ...] = (
 class Policy:
     """What a sandbox may see and reach.
 
-    - ``network``: `Network.none` (loopback only) or `Network.host` (the host's network as it is);
-      the plain words ``"none"`` and ``"host"`` mean the same.
+    - ``network``: `Network.none` (loopback only), `Network.host` (the host's network as it is) or
+      `Network.allow` (only these hosts, through a proxy outside); the plain words ``"none"`` and
+      ``"host"`` mean the same.
     - ``hidden``: paths that do not exist inside, whether or not they exist on the host yet.
     - ``hide_by_rule``: besides that list, what looks like a key or token in the home is hidden,
       and for root what only root may read.
@@ -300,6 +374,7 @@ class Policy:
         inside.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         inside["HOME"] = str(home)
         inside["TMPDIR"] = "/tmp"  # noqa: S108 - the sandbox's own private /tmp
+        inside.update(self.network.variables)
         inside.update(self.environment)
         return inside
 

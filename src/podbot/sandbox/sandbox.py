@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox import ops
+from podbot.sandbox._pipes import OutputPipes, PipeReader
 from podbot.sandbox.channel import Channel, SocketChannel, passes_descriptors
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.limits import Limits
 from podbot.sandbox.ops import Op, Terminal
-from podbot.sandbox.pipes import OutputPipes, PipeReader
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import (
     Evaluated,
@@ -39,9 +39,10 @@ from podbot.sandbox.values import (
 )
 
 if TYPE_CHECKING:
+    from podbot.sandbox._tars import Readable, Writable
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
     from podbot.sandbox.shell_sessions import Shell
-    from podbot.sandbox.tars import Readable, Writable
 
 Argv = Sequence[str | os.PathLike[str]]
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Sandbox:
         self.guarantees: tuple[Guarantee, ...] = launched.guarantees
         self.notes: tuple[str, ...] = launched.notes
         self.layer: Layer | None = launched.layer
+        self.gateway: Gateway | None = launched.gateway
         connection = launched.connection
         self._passes_descriptors = launched.descriptors and passes_descriptors(connection)
         self._pipes: dict[int, OutputPipes] = {}
@@ -305,9 +307,9 @@ class Sandbox:
 
         Links are copied as links; FIFOs, sockets and devices are left out and listed.
         """
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return self._run(transfer.upload(source, ops.path_text(path)))
+        return self._run(_transfer.upload(source, ops.path_text(path)))
 
     def download(
         self, path: Path, destination: Path, *, max_bytes: int = ops.DOWNLOAD_LIMIT
@@ -318,9 +320,9 @@ class Sandbox:
         descriptor below the destination, links that lead out of it are left out and listed, so
         are special files, and setuid bits are dropped. Raises kind ``exists``, ``too_large``.
         """
-        from podbot.sandbox import transfer
+        from podbot.sandbox import _transfer
 
-        return self._run(transfer.download(ops.path_text(path), destination, max_bytes))
+        return self._run(_transfer.download(ops.path_text(path), destination, max_bytes))
 
     def download_tar(
         self, path: Path, stream: Writable, *, max_bytes: int = ops.DOWNLOAD_LIMIT
@@ -331,9 +333,9 @@ class Sandbox:
         listed; links and modes are as inside, so whoever unpacks it should mind them. Raises kind
         ``too_large``, with the stream cut off.
         """
-        from podbot.sandbox import tars
+        from podbot.sandbox import _tars
 
-        return self._run(tars.download_tar(ops.path_text(path), stream, max_bytes))
+        return self._run(_tars.download_tar(ops.path_text(path), stream, max_bytes))
 
     def upload_tar(
         self, stream: Readable, path: Path = ".", *, max_bytes: int = ops.DOWNLOAD_LIMIT
@@ -343,9 +345,9 @@ class Sandbox:
         What leads out of the folder is refused (kind ``invalid``), or left out and listed if it is
         a link; so are hard links and special files. What came before an error stays.
         """
-        from podbot.sandbox import tars
+        from podbot.sandbox import _tars
 
-        return self._run(tars.upload_tar(stream, ops.path_text(path), max_bytes))
+        return self._run(_tars.upload_tar(stream, ops.path_text(path), max_bytes))
 
     # Processes
 

@@ -169,6 +169,12 @@ class KernelTests(Base):
             assert sandbox.python(f"forked, {number}").value == f"(False, {number})"
 
     @needs_processes
+    def test_what_the_code_starts_has_three_descriptors_and_no_more(self, sandbox: Sandbox) -> None:
+        script = "for fd in 0 1 2 3 4 5 6 7 8 9; do [ ! -e /proc/$$/fd/$fd ] || echo $fd; done"
+
+        assert sandbox.python(f"import os\nos.system({script!r})").stdout.split() == ["0", "1", "2"]
+
+    @needs_processes
     def test_a_timeout_interrupts_and_variables_survive(self, sandbox: Sandbox) -> None:
         def run(seconds: float) -> PythonResult:
             sandbox.python("kept = 1")

@@ -1,4 +1,4 @@
-"""What the file tools take and give. Frozen data only; the handlers are in `file_tools`.
+"""What the file tools take and give. Frozen data only; the handlers are in `_file_tools`.
 
 Every result knows how a model reads it (`render`): as plain lines, with paths that can be used in
 the next call as they stand.

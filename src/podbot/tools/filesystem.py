@@ -1,7 +1,7 @@
 """What a session knows of a workspace's files: the `VirtualFileSystem` slice and what changes it.
 
 The sandbox is the truth; this is a picture of it that programs and prompts can read without a
-call. Frozen data only: `reducers` change it after an event, `mirror` after a look into the
+call. Frozen data only: `reducers` change it after an event, `_mirror` after a look into the
 sandbox.
 """
 

@@ -27,18 +27,18 @@ from podbot.errors import (
 from podbot.runtime.logging import StructuredLogger
 from podbot.runtime.session import Session
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import traces
+from podbot.tools import _traces
+from podbot.tools._mirror import Mirror
 from podbot.tools.filesystem import DeleteEntry, VirtualFileSystem, WriteFile
-from podbot.tools.mirror import Mirror
 from podbot.tools.paths import WORKSPACE, check_segments
 from podbot.tools.reducers import FilesSeen
 
 if TYPE_CHECKING:
     from podbot.prompt.context import ToolContext
     from podbot.sandbox.layers import Layer
-    from podbot.tools.traces import Traces
+    from podbot.tools._traces import Traces
 
-LOOKS = 3
+ROUNDS = 3
 """How often a look is repeated while other calls change the same files."""
 OPEN_UP_SECONDS = 5.0
 
@@ -106,8 +106,8 @@ class Live:
         self._around = around
         self._owner = os.getpid()
         self._opening = threading.Lock()
-        self._looking = threading.Lock()
-        self._looks = 0
+        self._syncing = threading.Lock()
+        self._synced = 0
         self._sandbox: Sandbox | None = None
         self._started = self._used = around.clock()
         self._telling = threading.RLock()
@@ -239,35 +239,35 @@ class Live:
         left = context.remaining()
         return most if left is None else max(0.001, min(most, left))
 
-    def look(self) -> None:
+    def sync_files(self) -> None:
         """Bring the file slice up to date with the sandbox, if that is open."""
-        wanted = self._looks + 1
-        with self._looking:
+        wanted = self._synced + 1
+        with self._syncing:
             sandbox = self._sandbox
-            if self._looks >= wanted or sandbox is None:
+            if self._synced >= wanted or sandbox is None:
                 return  # another call looked after this one was done, or nobody can have written
-            self._looks += 1
+            self._synced += 1
             try:
-                self._look(sandbox)
+                self._sync(sandbox)
             except SandboxError as error:
                 if _is_over(error):
                     self._lost(sandbox, error)
                 raise
 
-    def look_after(self) -> None:
+    def sync_after_command(self) -> None:
         """Look after a command that did what it did: its result is not lost if that fails.
 
         Not at all while neither the layer nor what the session knows has changed since the last.
         """
         sandbox = self._sandbox
-        seen = None if sandbox is None else traces.of(sandbox.layer)
+        seen = None if sandbox is None else _traces.of(sandbox.layer)
         known = self._around.session.query(VirtualFileSystem).latest()
         after, self._after = self._after, None
         if seen is not None and after is not None and after[0] == seen and after[1] is known:
             self._after = after
             return
         try:
-            self.look()
+            self.sync_files()
         except SandboxError as error:
             self._around.logger.warning(
                 "workspace.unseen", kind=error.kind.value, reason=error.message
@@ -277,24 +277,24 @@ class Live:
         if seen is not None and known is not None:
             self._after = (seen, known)
 
-    def _look(self, sandbox: Sandbox) -> None:
+    def _sync(self, sandbox: Sandbox) -> None:
         try:
             # Again, if other calls changed the same files meanwhile.
-            any(self._looked(sandbox) for _ in range(LOOKS))
+            any(self._sync_once(sandbox) for _ in range(ROUNDS))
         except SandboxError as error:
             if error.kind is not Kind.PERMISSION:
                 raise
             # A command has closed the workspace itself (``chmod -R 644 .`` does), and then no tool
             # could be used any more, not even to open it again.
             sandbox.exec(["chmod", "u+rwx", sandbox.workdir], cwd="/", timeout=OPEN_UP_SECONDS)
-            self._looked(sandbox)
+            self._sync_once(sandbox)
 
     def refresh(self) -> None:
         """After a call failed and its changes were taken back: tell of it again, and look."""
         sandbox = self._sandbox
         if sandbox is not None and not sandbox.closed:
             self._touch(sandbox)
-            self.look()
+            self.sync_files()
 
     def end(self) -> None:
         """Close the sandbox and remove what was made for it. In a fork, nothing."""
@@ -324,7 +324,7 @@ class Live:
             sandbox.on_stop = _telling(weakref.ref(self))
         try:
             self._started = around.clock()
-            self._looked(sandbox)
+            self._sync_once(sandbox)
         except BaseException:
             sandbox.close()
             raise
@@ -350,9 +350,9 @@ class Live:
         workspace = self._home.workspace(sandbox, Times(self._started, self._used))
         self._around.session.mutate(self._kind).dispatch(workspace)
 
-    def _looked(self, sandbox: Sandbox) -> bool:
+    def _sync_once(self, sandbox: Sandbox) -> bool:
         """Look once; whether the slice is now as it was seen."""
-        seen = self._mirror.look(sandbox, self.files())
+        seen = self._mirror.compare(sandbox, self.files())
         if seen.changes or seen.complete != self.files().complete:
             self._around.session.mutate(VirtualFileSystem).dispatch(seen)
         return _is_up_to_date(seen, self.files())

@@ -23,7 +23,7 @@ from podbot.sandbox.limits import Limits
 from podbot.sandbox.overlay.launcher import OverlayLauncher
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, texts
+from podbot.tools import _hydration, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import HostPath
@@ -175,7 +175,7 @@ class _OverlayHome:
             return Sandbox(self._launcher(None, self.layer))
         sandbox = Sandbox(self._launcher(self._targets, None))
         try:
-            hydration.send(self._given.mounts, sandbox)
+            _hydration.send(self._given.mounts, sandbox)
         except BaseException:
             sandbox.close()
             _throw_away(sandbox.layer)

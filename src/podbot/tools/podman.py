@@ -19,7 +19,7 @@ from podbot.runtime.session import Session
 from podbot.sandbox import backends
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import cached, hydration, texts
+from podbot.tools import _hydration, cached, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.paths import WORKSPACE
@@ -128,7 +128,7 @@ def _workplace(session: Session, config: PodmanSandboxConfig) -> Workplace:
             field="image",
         )
     root = overlay_root(session.session_id)
-    kept = hydration.kept_in(root)
+    kept = _hydration.kept_in(root)
     return Workplace(config, _KIND, lambda given: _ContainerHome(given, config, root), kept)
 
 
@@ -191,7 +191,7 @@ class _ContainerHome:
                 self._mark = cached.claim(self._root, keep=self._keep)
             except OSError as error:
                 raise _unusable(self._root, error.strerror or str(error)) from error
-        return hydration.hydrated(self._root, self._given.mounts)
+        return _hydration.hydrated(self._root, self._given.mounts)
 
     def workspace(self, sandbox: Sandbox, times: Times) -> PodmanWorkspace:
         """What the session is told."""
@@ -201,7 +201,7 @@ class _ContainerHome:
             container_name=self._name,
             image=self._config.image,
             workdir=WORKSPACE,
-            overlay_path=str(self._root / hydration.WORKSPACE_NAME),
+            overlay_path=str(self._root / _hydration.WORKSPACE_NAME),
             env=tuple(sorted(self._given.environment.items())),
             started_at=times.started_at,
             last_used_at=times.last_used_at,

@@ -24,7 +24,7 @@ from podbot.sandbox import backends
 from podbot.sandbox.options import launcher_of
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, texts
+from podbot.tools import _hydration, texts
 from podbot.tools.live import Home, Times
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection, settings_for
@@ -189,7 +189,7 @@ class _SandboxHome:
         """A sandbox that holds the mounts."""
         sandbox = launcher_of(self._backend, self._options).sandbox()
         try:
-            hydration.send(self._given.mounts, sandbox)
+            _hydration.send(self._given.mounts, sandbox)
         except BaseException:
             sandbox.close()
             raise

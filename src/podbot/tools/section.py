@@ -22,10 +22,10 @@ from podbot.runtime.given import expect, expect_callable
 from podbot.runtime.logging import get_logger
 from podbot.runtime.session import Session, replace_latest
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, mounts, shell, texts
-from podbot.tools.command_tools import CommandLimits, CommandTools
+from podbot.tools import _hydration, mounts, shell, texts
+from podbot.tools._command_tools import CommandLimits, CommandTools
+from podbot.tools._file_tools import FileTools
 from podbot.tools.evaluation import EvalParams, EvalResult
-from podbot.tools.file_tools import FileTools
 from podbot.tools.files import (
     EditFileParams,
     GlobParams,
@@ -114,7 +114,7 @@ class WorkspaceSection(Section):
     ):
         expect(session, Session, "the session of a section", ConfigError)
         found = mounts.resolve(config.mounts, config.allowed_host_roots)
-        scan = hydration.scan(found)
+        scan = _hydration.scan(found)
         clock = config.clock or session.clock
         expect_callable(clock, "the clock of a section", ConfigError)
         environment = _checked({} if config.base_environment is None else config.base_environment)
@@ -142,7 +142,7 @@ class WorkspaceSection(Section):
         _carry_out(session, live)
         session.mutate(kind.workspace).clear()
         # Nobody has looked yet.
-        files = scan.files if kept is None else hydration.scan_kept(kept)
+        files = scan.files if kept is None else _hydration.scan_kept(kept)
         session.mutate(VirtualFileSystem).seed(replace(files, complete=False))
         # Nothing in here leads back to the section, or it would never be collected.
         self._finalizer = weakref.finalize(self, live.end)

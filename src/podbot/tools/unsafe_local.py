@@ -23,7 +23,7 @@ from podbot.sandbox import backends
 from podbot.sandbox.local import LocalSandbox
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, temporary, texts
+from podbot.tools import _hydration, temporary, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
 from podbot.tools.mounts import (
@@ -203,7 +203,7 @@ class _LocalHome:
                     remedy=f"set workspace_root or {variables.WORKSPACE_ROOT.name} to a folder "
                     "that can be written to",
                 ) from error
-        return hydration.hydrated(self._made.path, self._given.mounts)
+        return _hydration.hydrated(self._made.path, self._given.mounts)
 
     def workspace(self, sandbox: Sandbox, times: Times) -> UnsafeLocalWorkspace:
         """What the session is told."""

@@ -12,7 +12,7 @@ from podbot.runtime.session import Session
 from podbot.sandbox import backends
 from podbot.sandbox.memory import MemorySandbox
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import hydration, texts
+from podbot.tools import _hydration, texts
 from podbot.tools.filesystem import (
     DeleteEntry,
     FileInfo,
@@ -98,7 +98,7 @@ class _MemoryHome:
         """A sandbox that holds the mounts."""
         sandbox = MemorySandbox()
         try:
-            hydration.send(self._mounts, sandbox)
+            _hydration.send(self._mounts, sandbox)
         except BaseException:
             sandbox.close()
             raise

@@ -233,6 +233,59 @@ def test_a_file_that_was_only_touched_blocks_nothing(
     assert look(target) == before
 
 
+@pytest.mark.parametrize("how", ["touched", "saved again", "checked out again"])
+def test_what_has_the_bytes_that_were_applied_blocks_nothing(
+    target: Path, applied: Applied, before: dict[str, Any], how: str
+) -> None:
+    for name in ("edited", "lib/moved", "new/x", "link"):
+        path = target / name
+        a_moment_after(os.lstat(path).st_ctime_ns)
+        if how == "touched":
+            os.utime(path, follow_symlinks=False)
+        elif path.is_symlink():
+            path.unlink()
+            path.symlink_to("edited")
+        elif how == "saved again":
+            path.write_text(path.read_text())
+        else:
+            text = path.read_text()
+            path.unlink()
+            path.write_text(text)
+
+    undo(applied.id)
+
+    names = ("edited", "gone", "moved", "moded", "lib", "new", "link", "turned", "folder/two")
+    assert paths(look(target), *names) == paths(before, *names)
+    assert len(paths(before, *names)) == 7
+
+
+def test_what_a_later_run_has_put_there_is_its_own_with_the_same_bytes_too(
+    target: Path, before: dict[str, Any]
+) -> None:
+    one = apply(worked_on(target, "echo 1 > new")[0])
+    two = apply(worked_on(target, "echo 2 > new")[0])
+    apply(worked_on(target, "echo 1 > new")[0])
+
+    with pytest.raises(ChangesError) as caught:
+        undo(one.id)
+
+    assert caught.value.kind is Kind.UNDO_REFUSED
+    assert f"run {two.id.rpartition('.')[0]} lies on top" in str(caught.value)
+
+
+def test_another_name_of_what_was_applied_is_not_what_was_left(
+    target: Path, applied: Applied
+) -> None:
+    (target / "edited").rename(target / "mine")
+    shutil.copy2(target / "mine", target / "edited")
+    (target / "edited2").hardlink_to(target / "edited")
+
+    with pytest.raises(ChangesError) as caught:
+        undo(applied.id)
+
+    assert caught.value.kind is Kind.UNDO_REFUSED
+
+
 def test_the_same_size_and_time_are_no_proof(target: Path, applied: Applied) -> None:
     facts = os.stat(target / "edited")
     text = (target / "edited").read_text()

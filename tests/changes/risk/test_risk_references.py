@@ -97,6 +97,11 @@ def in_a_sandbox(target: Path, *commands: str) -> dict[str, tuple[Level, str]]:
         (".envrc", "source cf/*.sh\n", "cf/b.sh", "b.txt"),
         (".envrc", "run-parts --regex=. cf\n", "cf/anything", "anything"),
         (".envrc", "find cf -name '*.env' -exec . {} \\;\n", "cf/x.env", "x.txt"),
+        (".envrc", "d=cf\nfor f in \"$d\"/*; do . \"$f\"; done\n", "cf/new", "src/new"),
+        (".envrc", "D=\"cf/x\"; ls | while read f; do . ${D}/$f; done\n", "cf/x/new", "cf/new"),
+        (".envrc", "use flake\n", "flake.nix", "shell.nix"),
+        (".envrc", "use nix\ndotenv\n", "shell.nix .env", "flake.nix"),
+        (".vscode/tasks.json", '{"tasks": [{"type": "gulp", "task": "x"}]}', "gulpfile.js", "g.js"),
         (".envrc", "for f in *.env.d; do . ./$f; done\n", "new.thing", "src/new.thing"),
         (".vimrc", "for f in glob('viml/*.vim', 0, 1) | exe 'source' f | endfor\n",
          "viml/new.vim", "vimr/x.c"),
@@ -115,6 +120,17 @@ def test_what_a_file_names_that_runs_by_itself_is_flagged(
     assert set(found.values()) == {f"{Path(file).name} on this host runs by itself and names it"}
 
 
+def test_a_task_of_an_editor_may_be_one_of_a_package_in_another_folder(target: Path) -> None:
+    (target / ".vscode").mkdir()
+    (target / "web").mkdir()
+    (target / ".vscode/tasks.json").write_text(
+        '{"tasks": [{"type": "npm", "script": "watch", "path": "web"}]}'
+    )
+    (target / "web/package.json").write_text('{"scripts": {"watch": "node w.js"}}')
+
+    assert list(flagged(target, "web/w.js", "web/x.js", "src/w.js")) == ["web/w.js"]
+
+
 @pytest.mark.parametrize(
     ("hook", "file", "text", "named"),
     [
@@ -124,6 +140,13 @@ def test_what_a_file_names_that_runs_by_itself_is_flagged(
         ("run-parts checks", "x", "", "checks/new"),
         ("sh tools/a", "tools/a.sh", "", "tools/a"),
         ("sh tools/a.sh", "tools/a.sh", ". tools/b\n", "tools/b"),
+        ("make check", "Makefile", "check:\n\t@sh ci/x\n\tcc src/app.txt\n", "ci/x"),
+        ("make check", "Makefile", "D := ci\ncheck:\n\tcd src && ls\n\t$(D)/x\n", "ci/x"),
+        ("make check", "Makefile", "-include mk/*.mk\n", "mk/new.mk"),
+        ("just lint", "justfile", "lint:\n    ./ci/x\n", "ci/x"),
+        ("task lint", "Taskfile.yml", "tasks:\n  lint:\n    cmds:\n      - ./ci/x\n", "ci/x"),
+        ("./gradlew check", "x", "", "build.gradle"),
+        ("docker compose run x", "x", "", "compose.yaml"),
         ("npm run lint", "package.json", '{"scripts": {"lint": "node ci/lint.js"}}', "ci/lint.js"),
         ("pre-commit", "lefthook.yml", "pre-commit:\n  jobs:\n  - root: web\n    run: make x\n",
          "web/Makefile"),
@@ -140,6 +163,15 @@ def test_what_an_installed_hook_starts_in_other_ways_runs_by_itself(
     (target / file).write_text(text)
 
     assert list(flagged(target, named, "src/app.txt", "web/x.txt")) == [named]
+
+
+def test_what_a_build_goes_over_does_not_run_by_itself(target: Path) -> None:
+    """It is most of a project: a flag on all of it would be read by nobody."""
+    (target / ".git/hooks").mkdir(parents=True)
+    (target / ".git/hooks/pre-commit").write_text("#!/bin/sh\nmake check\n")
+    (target / "Makefile").write_text("check:\n\tfind src -name '*.py' | xargs black\n")
+
+    assert flagged(target, "src/app.txt", "top.txt") == {}
 
 
 def test_what_husky_runs_is_followed(target: Path) -> None:

@@ -1,7 +1,7 @@
 """An application against the host as it is now: what is not as it was left, and what that means.
 
-Looks at everything before an undo touches anything. What has only another ctime, and else the very
-bytes and attributes that were left, is as it was left: the layer still has those bytes.
+Looks at everything before an undo touches anything. What has other times, and else the very bytes
+and attributes that were left, is as it was left: the layer still has those bytes.
 """
 
 from __future__ import annotations
@@ -67,11 +67,25 @@ class LayerFiles:
         new, tree = move.new, self._site.tree(move)
         if new is None or not same_looks(facts, after):
             return False
-        state = tree.state_of(move.path, facts)
-        if not state.looks_like(replace(new, mtime_ns=state.mtime_ns)):
+        return self._is_all_of(move, new, tree, facts)
+
+    def has_again(self, move: Move, facts: os.stat_result) -> bool:
+        """Whether all that was left is there once more but for its times: saved, say."""
+        new = move.new
+        if new is None or new.type is FOLDER or move.in_place or move.link_to is not None:
+            return False
+        if new.links > 1 or facts.st_nlink > 1:
+            return False  # which of them are one file is a part of what was left
+        return self._is_all_of(move, new, self._site.tree(move), facts)
+
+    def _is_all_of(self, move: Move, new: State, tree: Tree, facts: os.stat_result) -> bool:
+        """Whether what is there has the bytes and attributes of what was applied."""
+        if not tree.state_of(move.path, facts).is_dressed_as(new):
             return False
         if new.type is not FILE:
             return True  # a link is compared with all that is seen of it
+        if facts.st_size != new.size:
+            return False
         try:
             with self._open(move, new) as then, tree.open(move.path) as now:
                 return extents.same(then, now)
@@ -133,27 +147,31 @@ class Check:
         found = [clash for move in self._plan.moves if (clash := self._clash(move)) is not None]
         linked = [move for move in self._plan.moves if _had_other_names(move)]
         if found or linked:
-            later = _lineage.since(self._plan)
-            found = [self._with_run(clash, later) for clash in found]
+            found = [self._with_run(clash) for clash in found]
             clashing = {clash.entry for clash in found}
-            found += self._of_names([move for move in linked if move not in clashing], later)
+            found += self._of_names([move for move in linked if move not in clashing])
         clashing = {clash.entry for clash in found}
         found += self._of_new_names([move for move in self._plan.moves if move not in clashing])
         found += [clash for note, after in self._notes() for clash in self._of(note, after)]
         return [*found, *self._lost()]
 
-    def _with_run(self, clash: Clash, later: Lineage) -> Clash:
+    @cached_property
+    def _later(self) -> Lineage:
+        """What was applied after it."""
+        return _lineage.since(self._plan)
+
+    def _with_run(self, clash: Clash) -> Clash:
         """The same, naming the run whose application lies on top, if it is one."""
         entry = clash.entry
         if not isinstance(entry, Move):
             return clash
-        run = later.laid_on(self._plan.where(entry), self._result.after.get(entry.number))
+        run = self._later.laid_on(self._plan.where(entry), self._result.after.get(entry.number))
         return clash if run is None else clash._replace(reason=_on_top(run))
 
-    def _of_names(self, moves: Iterable[Move], later: Lineage) -> Iterator[Clash]:
+    def _of_names(self, moves: Iterable[Move]) -> Iterator[Clash]:
         """Files that were one with another, which a later run took: it must come back first."""
         for move in moves:
-            run = later.took_a_name(move.was) if move.was is not None else None
+            run = self._later.took_a_name(move.was) if move.was is not None else None
             if run is not None:
                 reason = f"run {run} changed or removed another name of it: undo that first"
                 yield Clash(move, reason, None)
@@ -261,8 +279,9 @@ class Check:
             return True
         if now[:2] == after.identity[:2] and self._layer.has(move, after, facts):
             return True
-        if self._layer.has_listed(move, facts):
-            # Git has put a new file there: that is the one to take away.
+        again = self._layer.has_again(move, facts) and self._plan.where(move) not in self._later
+        if again or self._layer.has_listed(move, facts):
+            # A new file or other times: that is the one to take away.
             self.instead[move.number] = self._site.tree(move).state_of(move.path, facts)
             return True
         return False

@@ -238,7 +238,7 @@ class _Application:
         numbers = {piece if isinstance(piece, int) else piece[0] for piece in wanted}
         if not numbers <= set(range(len(looked_at.hunks))) or change.new is None:
             raise ChangesError(
-                f"{shown_name(change.path)} has {len(looked_at.hunks)} hunks, and no others",
+                f"{shown_name(change.path)} has only {len(looked_at.hunks)} hunks, counted from 0",
                 kind=Kind.NOTHING_SELECTED,
                 remedy="look at its diff again",
             )

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from podbot.changes import given, next_steps
 from podbot.changes.applying import _asides, journal, ledger, recovery
+from podbot.changes.applying._choosing import Choice, choose
 from podbot.changes.applying._moved_on import Check, LayerFiles
 from podbot.changes.applying._parts import half_done
 from podbot.changes.applying._parts import only as only_part
 from podbot.changes.applying.applied import Application, applications
-from podbot.changes.applying.choosing import Choice, choose
 from podbot.changes.applying.journal import Journal
 from podbot.changes.applying.moves import Folder, Plan, as_json
 from podbot.changes.applying.recovery import Recovered

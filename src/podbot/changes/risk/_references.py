@@ -16,6 +16,7 @@ from podbot.changes.risk._words import (
     LIFECYCLE,
     Words,
     is_code,
+    is_of_tasks,
     run_with,
     scripts_of,
     words_of,
@@ -232,4 +233,4 @@ def _meant(word: str, starts: list[str]) -> Iterator[str]:
 
 def _loads(path: str) -> bool:
     """Whether a file of the host is one that loads others: by its name, or how it begins."""
-    return is_code(path) or start_of(path, 2) == "#!"
+    return is_code(path) or is_of_tasks(path) or start_of(path, 2) == "#!"

@@ -39,11 +39,11 @@ _WORD = expression(r"[^\s\"'`;&|()<>{}\[\]=!,]+")
 _STARTERS = (
     r"\.|source|source_env|source_env_if_exists|dotenv|dotenv_if_exists|exec|eval|command|env|"
     r"nohup|sudo|bash|sh|zsh|dash|ksh|fish|python[\d.]*|node|deno|bun|tsx|ruby|perl|php|lua|"
-    r"Rscript|uv|npx|run"
+    r"Rscript|uv|npx|run|include|sinclude"
 )
 _ARGUMENT = r"(\"[^\"\n]+\"|'[^'\n]+'|[^\s;&|)\"'`]+)"
 _LOADED = expression(
-    rf"(?:^|[\s;&|({{`])(?:{_STARTERS})[ \t]+(?:-[^\s]+[ \t]+)*{_ARGUMENT}", re.MULTILINE
+    rf"(?:^|[\s;&|({{`@-])(?:{_STARTERS})[ \t]+(?:-[^\s]+[ \t]+)*{_ARGUMENT}", re.MULTILINE
 )
 _STARTED = expression(
     r"(?:^[ \t]*(?:- |[-@+]*)|[;&|({`]|\b(?:then|do|else|if|while|until|time|exec|xargs)\b)[ \t]*"
@@ -83,6 +83,7 @@ _FOUND = expression(
     r"(?:-exec|-ok|\|[^\n]{0,200}?\b(?:sh|bash|zsh|source|xargs|while|eval)\b)"
 )
 _GLOB = expression(r"[*?\[]")
+_VARYING = expression(r"(?<=/)\$\{?\w+\}?$")
 _COMMAND = expression(
     # No more is asked of what stands before the word: it would be tried at every character.
     r"(?:command|cmd|program|script|executable|binary|exec|run|entry|entrypoint|"
@@ -120,14 +121,36 @@ _TASKS = {
     "gulp": "gulpfile.js",
     "grunt": "Gruntfile.js",
     "pre-commit": ".pre-commit-config.yaml",
-    "docker-compose": "docker-compose.yml compose.yaml",
+    "docker-compose": "docker-compose.yml docker-compose.yaml compose.yaml compose.yml",
+    "docker compose": "docker-compose.yml docker-compose.yaml compose.yaml compose.yml",
+    "gradle": "build.gradle build.gradle.kts settings.gradle settings.gradle.kts",
+    "./gradlew": "build.gradle build.gradle.kts settings.gradle settings.gradle.kts",
+    "mvn": "pom.xml",
+    "use flake": "flake.nix flake.lock",
+    "nix develop": "flake.nix flake.lock",
+    "use nix": "shell.nix default.nix",
+    "nix-shell": "shell.nix default.nix",
 }
+_FILES_OF_TASKS = frozenset(name for names in _TASKS.values() for name in names.split())
 _TASK = (
-    rf"(?:^[\s@-]*|[;&|(`%s]|\b(?:exec|then|do|else|sudo)\b)[ \t]*({'|'.join(_TASKS)})"
+    rf"(?:^[\s@-]*|[;&|(`%s]|\b(?:exec|then|do|else|sudo)\b)[ \t]*"
+    rf"({'|'.join(map(re.escape, _TASKS))})"
     r"(?=[\s;&|)\"'`,\]]|$)"
 )
 _IN_CODE = expression(_TASK % "", re.MULTILINE)
 _IN_SETTINGS = expression(_TASK % "\"'", re.MULTILINE)
+# Tasks of an editor that say whose task they are, and where that looks for it.
+_OF_TYPE = expression(rf"[\"']type[\"']\s*:\s*[\"']({'|'.join(map(re.escape, _TASKS))})[\"']")
+_OF_NPM = expression(r"[\"']type[\"']\s*:\s*[\"']npm[\"']")
+_PACKAGE_IN = expression(r"[\"']path[\"']\s*:\s*[\"']([^\"'\n]+)[\"']")
+_DOTENV = expression(r"^[ \t]*dotenv(?:_if_exists)?[ \t]*(?:$|[;#])", re.MULTILINE)
+_INCLUDED = expression(r"^[ \t]*[-s]?include[ \t]+([^\n]+)", re.MULTILINE)
+_ASSIGNED = expression(
+    r"^[ \t]*(?:export[ \t]+|local[ \t]+)?(\w+)[ \t]*[:?]?=[ \t]*"
+    r"(?:\"([\w./~-]{1,200})\"|'([\w./~-]{1,200})'|([\w./~-]{1,200}))[ \t]*(?:$|[;#&])",
+    re.MULTILINE,
+)
+_VARIABLE = expression(r"\$(?:\{(\w+)\}|\((\w+)\)|(\w+))")
 _RUNNER = expression(r"\b(?:npm|pnpm|yarn|bun|npm-run-all|run-s|run-p)\b")
 _RUN_BY = expression(r"(?:npm|pnpm|yarn|bun)(?:[ \t]+(?:run|run-script|-\S+))*[ \t]+([\w:.-]+)")
 
@@ -162,7 +185,8 @@ def words_of(file: str, text: str, *, is_first: bool) -> Words:
         if _BLOCKS.search(file):  # with commands in lines of their own
             commands += "\n" + _COMMENT.sub("", text)
     if not is_settings:
-        text = commands = _COMMENT.sub("", text)
+        text = commands = _with_values(_COMMENT.sub("", text))
+        names += [".env"] if _DOTENV.search(text) else []
     for found in (*_LOADED.findall(commands), *_STARTED.findall(commands)):
         # In settings a word of which nobody knows that it is a path is none.
         if not is_settings or is_path(found):
@@ -186,7 +210,14 @@ def words_of(file: str, text: str, *, is_first: bool) -> Words:
         names += modules(_IMPORTED.findall(text))
         if is_first:
             names += (w for w in _WORD.findall(text) if "/" in w and not _GLOB.search(w))
+    if is_of_tasks(file):
+        # What a build goes over is most of a project; what it includes are its own rules.
+        names, below = [name for name in names if not _GLOB.search(name)], []
+        for found in _INCLUDED.findall(text):
+            for word in found.split():
+                _place(word, names, below)
     tasks = (_IN_SETTINGS if is_settings else _IN_CODE).findall(commands)
+    tasks += _OF_TYPE.findall(text) if is_settings else []
     return Words(
         tuple(dict.fromkeys(names))[:MAX_WORDS],
         tuple(dict.fromkeys(below))[:MAX_WORDS],
@@ -204,6 +235,11 @@ def is_path(word: str) -> bool:
 def is_code(path: str) -> bool:
     """Whether a file, by its name, is one that loads others."""
     return _CODE.search(path) is not None
+
+
+def is_of_tasks(path: str) -> bool:
+    """Whether a file, by its name, is one in which a command such as ``make`` looks."""
+    return path.rpartition("/")[2] in _FILES_OF_TASKS
 
 
 def is_settings(path: str) -> bool:
@@ -253,14 +289,30 @@ def run_with(scripts: dict[str, str], names: Iterable[str]) -> dict[str, str]:
 def _starts(text: str) -> tuple[str, ...]:
     found = [_unquoted(each) for each in _STARTS_IN.findall(text)]
     found += _SEARCHES.findall(text)
+    found += _PACKAGE_IN.findall(text) if _OF_NPM.search(text) else []
     # One after the other may mean one in the other.
     steps = [f"{one}/{two}" for one, two in pairwise(found) if one != two]
     steps = [step for step in steps if "//" not in step and "/~" not in step and "/$" not in step]
     return tuple(dict.fromkeys([*found, *steps]))[:MAX_FOLDERS]
 
 
+def _with_values(text: str) -> str:
+    """A script with the values of variables that are plain words, so that they can be read."""
+    values: dict[str, str] = {
+        found[0]: found[1] or found[2] or found[3] for found in _ASSIGNED.findall(text)
+    }
+    if not values:
+        return text
+
+    def value_of(found: re.Match[str]) -> str:
+        whole: str = found[0]
+        return values.get(found[1] or found[2] or found[3], whole)
+
+    return _VARIABLE.sub(value_of, text)
+
+
 def _place(word: str, names: list[str], below: list[str]) -> None:
-    glob = _GLOB.search(word)
+    glob = _GLOB.search(word) or _VARYING.search(word)
     if glob is None:
         names.append(word)
     elif "/" in (folder := word[: glob.start()]):
@@ -271,7 +323,7 @@ def _place(word: str, names: list[str], below: list[str]) -> None:
 
 def _gone_over(text: str, names: list[str], below: list[str]) -> None:
     """What a loop goes over: files, globs, and all that a command in it lists."""
-    for word in _WORD.findall(text):
+    for word in _WORD.findall(text.replace('"', "").replace("'", "")):
         if "/" in word or _GLOB.search(word) or is_path(word):
             _place(word, names, below)
     for listed in _SUBSTITUTED.findall(text):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Protocol, Self, cast
 from podbot.errors import Kind, SessionError
 
 if TYPE_CHECKING:
+    from podbot.runtime.session._store import Store
     from podbot.runtime.session.slices import Slice
-    from podbot.runtime.session.store import Store
 
 _innermost: ContextVar[Attempt | None] = ContextVar("podbot_attempt", default=None)
 

@@ -21,12 +21,12 @@ from podbot.frozen import frozen_dict
 from podbot.runtime.events import EventBus, PromptExecuted, PromptRendered, ToolInvoked
 from podbot.runtime.given import expect, expect_callable, expect_methods
 from podbot.runtime.logging import get_logger
+from podbot.runtime.session._store import State, Store, in_reducer
 from podbot.runtime.session.access import SessionMutation, SliceMutation, SliceQuery
 from podbot.runtime.session.attempts import Attempt, Change
 from podbot.runtime.session.reducers import Reducer, ReducerContext, append
 from podbot.runtime.session.slices import Slice
 from podbot.runtime.session.snapshots import Snapshot
-from podbot.runtime.session.store import State, Store, in_reducer
 
 T = TypeVar("T")
 Clock = Callable[[], datetime]

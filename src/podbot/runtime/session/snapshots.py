@@ -2,7 +2,7 @@
 
 Taking one and rolling back to it costs nothing. As JSON it is versioned and names every type in
 full. Reading it back trusts nothing: only types that the caller allows are made, each field must
-fit its annotation, and sizes are bounded. How, is said in `snapshot_json`.
+fit its annotation, and sizes are bounded. How, is said in `_snapshot_json`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from podbot.frozen import dataclass
-from podbot.runtime.session.store import State
+from podbot.runtime.session._store import State
 
 MAX_BYTES = 64 * 1024 * 1024
 """The longest JSON that is read unless the caller says otherwise."""
@@ -28,7 +28,7 @@ class Snapshot:
 
     def to_json(self) -> str:
         """As JSON. Raises `SnapshotSerializationError` for what JSON cannot carry faithfully."""
-        from podbot.runtime.session.snapshot_json import write
+        from podbot.runtime.session._snapshot_json import write
 
         return write(self)
 
@@ -42,6 +42,6 @@ class Snapshot:
         fields of these name: usually ``session.types`` and what its fields of type ``object``
         hold. Raises `SnapshotRestoreError`.
         """
-        from podbot.runtime.session.snapshot_json import read
+        from podbot.runtime.session._snapshot_json import read
 
         return read(text, types, max_bytes)

@@ -73,7 +73,7 @@ def _run() -> None:
     while True:
         with _guard:
             now, seen = list(_minded), _came
-        wait = _look(now)
+        wait = _stop_idle(now)
         with _guard:
             if not _minded:
                 global _thread  # noqa: PLW0603 - one a process
@@ -83,7 +83,7 @@ def _run() -> None:
                 _changed.wait(wait)
 
 
-def _look(now: list[tuple[weakref.ref[Idler], float]]) -> float:
+def _stop_idle(now: list[tuple[weakref.ref[Idler], float]]) -> float:
     """Stop what is due; gives how long until something may be."""
     wait = 3600.0
     for entry in now:

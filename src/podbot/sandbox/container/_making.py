@@ -76,7 +76,7 @@ def verify(running: Running) -> None:
             raise
 
 
-def look(running: Running) -> None:
+def check_alive(running: Running) -> None:
     """Whether there is still a guest to wait for."""
     try:
         if running.engine.containers.inspect(running.id).running:

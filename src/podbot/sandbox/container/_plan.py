@@ -63,7 +63,8 @@ def spec(draft: Draft) -> ContainerSpec:
         line = _kit.command("0 1")
     if not draft.stream:
         mounts.append(BindMount(str(draft.door), place.INSIDE, read_only=True))
-        line = _kit.command(f"{place.INSIDE}/{place.SOCKET}")
+        port = settings.policy.network.port
+        line = _kit.command(f"{place.INSIDE}/{place.SOCKET} {port or ''}")
     session = {} if settings.session is None else {labels.SESSION: settings.session}
     return ContainerSpec(
         image=settings.image,
@@ -94,7 +95,7 @@ def profile(draft: Draft) -> Profile:
         seccomp="default" if settings.seccomp == "engine" else TOOLS.seccomp,
         user=draft.identity.user,
         userns=draft.identity.userns,
-        network=str(settings.policy.network),  # engines have the same words
+        network="none" if settings.policy.network.separate else "host",
         cpu=limits.cpu,
         memory=limits.memory,
         pids=limits.pids,
@@ -134,7 +135,7 @@ def environment(settings: Settings) -> dict[str, str]:
         if name in os.environ and name not in HOST_ONLY
     }
     own = {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the container's own
-    return {**passed, **own, **policy.environment}
+    return {**passed, **own, **policy.network.variables, **policy.environment}
 
 
 def _writable(settings: Settings) -> list[str]:

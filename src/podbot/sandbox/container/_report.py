@@ -9,6 +9,7 @@ from podbot.sandbox.container._identity import NO_MAPPING, Identity
 from podbot.sandbox.container._workspace import Contents
 from podbot.sandbox.container.settings import Settings
 from podbot.sandbox.limits import kept_by_guest
+from podbot.sandbox.network import gateway_only
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.values import Guarantee
 
@@ -67,7 +68,9 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
         Guarantee("kernel", made.runtime in KERNEL_OF_ITS_OWN, _kernel(made.runtime)),
         Guarantee("limit.output", True, "the guest cuts what it keeps"),
     ]
-    if policy.network.separate:
+    if policy.network.proxied:
+        found.append(Guarantee("network", True, gateway_only(policy.network)))
+    elif policy.network.separate:
         found.append(Guarantee("network", True, "net namespace with loopback only"))
     else:
         found.append(Guarantee("network", False, "the policy gives the host's network"))

@@ -1,7 +1,7 @@
 """The life of a sandbox in containers: one workspace, and one container after the other.
 
 The workspace is made once. A container is made for it, and another one when that was stopped or
-lost, over the same files. This module does; `plan.py`, `identity.py` and `target.py` decide.
+lost, over the same files. This module does; `_plan.py`, `_identity.py` and `_target.py` decide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from podbot.errors import (
     SandboxError,
 )
 from podbot.frozen import dataclass, replace
-from podbot.sandbox import bookkeeping, over_stream
+from podbot.sandbox import bookkeeping, connections, over_stream
 from podbot.sandbox.container import (
     _engines,
     _identity,
@@ -48,6 +48,7 @@ from podbot.sandbox.launcher import Launched
 from podbot.sandbox.layers.disk_watcher import DiskWatcher
 
 if TYPE_CHECKING:
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
 
 READY_SECONDS = 60.0
@@ -86,6 +87,7 @@ class ContainerSession:
         self.made: _report.Made | None = None
         """What was made last, for whoever tells of it."""
         self._watcher: DiskWatcher | None = None
+        self.gateway: Gateway | None = None
         self._over = False
         self._began = time.time()
         self._process = os.getpid()
@@ -168,6 +170,7 @@ class ContainerSession:
             notes=_report.notes(made),
             layer=contents.layer,
             descriptors=not line.stream,
+            gateway=self.gateway,
         )
 
     def _watch(self, prepared: Prepared, running: Running) -> None:
@@ -215,12 +218,13 @@ class ContainerSession:
                 if why is not None:  # the engine's default, as it turns out
                     raise _making.SocketUselessError(why)
                 _making.start(running, self.settings.image)
-                line, visitor = door.wait(READY_SECONDS, lambda: _making.look(running))
+                line, visitor = door.wait(READY_SECONDS, lambda: _making.check_alive(running))
                 try:
                     running.hold(visitor.pid)
                     _making.check_visitor(visitor, prepared.identity)
                     _overlays.check(running.engine, visitor.pid, prepared.workspace.contents)
                     _making.verify(running)
+                    self._open_gateway(line, prepared)
                 except BaseException:
                     line.close()
                     raise
@@ -231,7 +235,31 @@ class ContainerSession:
             door.close()
         return Line(running, line)
 
+    def _open_gateway(self, line: socket.socket, prepared: Prepared) -> None:
+        """Take what the guest hands out, if the policy names hosts."""
+        network = self.settings.policy.network
+        if not network.proxied:
+            return
+        from podbot.sandbox import gateway  # few sandboxes have one
+
+        if self.gateway is None:
+            self.gateway = gateway.Gateway(network)
+        self.gateway.take(gateway.handed_out(line, READY_SECONDS))
+        self._note_connections(prepared)
+
+    def _note_connections(self, prepared: Prepared) -> None:
+        layer = prepared.workspace.layer
+        if self.gateway is not None and layer is not None and not self.settings.discard:
+            self.gateway.note_in(connections.place(layer))
+
     def _by_stream(self, prepared: Prepared, why: str) -> Line:
+        if self.settings.policy.network.proxied:
+            raise LaunchError(
+                f"the network cannot be opened for chosen hosts in this container: {why}",
+                kind=Kind.UNSUPPORTED,
+                remedy="use an engine on this machine with runc or crun, or the overlay backend; "
+                "or the network none or host",
+            )
         if prepared.workspace.contents.view is not None:
             # What is mounted in there could not be looked at.
             raise _overlays.refused(prepared.engine, f"it cannot be looked into: {why}")
@@ -345,6 +373,7 @@ class ContainerSession:
             settings = self.settings
             prepared.workspace.fill(target, prepared.identity, settings.limits, settings.title)
             self._prepared = replace(prepared, target=target)
+            self._note_connections(prepared)
             if self._watcher is not None and self.running is not None:
                 self._watcher.stop()
                 self._watch(prepared, self.running)
@@ -367,9 +396,13 @@ class ContainerSession:
             try:
                 self._drop()
             finally:
+                if self.gateway is not None:
+                    self.gateway.close()
                 self._leave()
 
     def _drop(self) -> None:
+        if self.gateway is not None:
+            self.gateway.shut()
         if self._watcher is not None:
             self._watcher.stop()
             self._watcher = None

@@ -1,7 +1,7 @@
 """The folder a container works on: found, checked, and whether an overlay over it can be had.
 
 An overlay needs Podman on this machine and a folder that shows whole through it; otherwise the
-folder is copied, and the guarantees say why. Decides only; `workspace.py` makes.
+folder is copied, and the guarantees say why. Decides only; `_workspace.py` makes.
 """
 
 from __future__ import annotations

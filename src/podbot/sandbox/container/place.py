@@ -110,16 +110,16 @@ class Door:
             self.close()
             raise
 
-    def wait(self, seconds: float, look: Callable[[], None]) -> tuple[socket.socket, Visitor]:
+    def wait(self, seconds: float, check: Callable[[], None]) -> tuple[socket.socket, Visitor]:
         """The guest's connection, and the door is closed behind it.
 
-        ``look`` is called now and then, and raises if there is no use in waiting any longer.
+        ``check`` is called now and then, and raises if there is no use in waiting any longer.
         """
         deadline = time.monotonic() + seconds
         poller = select.poll()
         poller.register(self._waiting, select.POLLIN)
         while not poller.poll(LOOK_SECONDS * 1000):
-            look()
+            check()
             if time.monotonic() > deadline:
                 raise LaunchError(
                     f"the guest did not connect within {seconds:.0f} s",

@@ -15,6 +15,7 @@ from typing import Self, TypeVar, Unpack
 
 from podbot.errors import ContainerError, GuestLostError, Kind, SandboxError
 from podbot.frozen import dataclass
+from podbot.sandbox._pipes import OutputPipes
 from podbot.sandbox.channel import closed_error
 from podbot.sandbox.container import _idling, _report
 from podbot.sandbox.container._running import Running
@@ -22,7 +23,6 @@ from podbot.sandbox.container._session import ContainerSession
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
 from podbot.sandbox.ops import Op
-from podbot.sandbox.pipes import OutputPipes
 from podbot.sandbox.sandbox import Sandbox
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class ContainerSandbox(Sandbox):
         self.backend, self.limits, self.policy = launcher.name, launcher.limits, launcher.policy
         self.workdir = WORKDIR
         self.guarantees, self.notes = (), ()
-        self.layer = None
+        self.layer, self.gateway = None, None
         self._descriptors = False
         self._pipes: dict[int, OutputPipes] = {}
         self._closing = threading.Lock()

@@ -151,7 +151,7 @@ class Settings:
             raise _refused(f"idle={self.idle!r} is not a time", "pass seconds above zero, or None")
         if self.layer is not None and (self.target is not None or self.discard):
             raise _refused(
-                "a sandbox that goes on in a layer has its target, and keeps it",
+                "a sandbox that goes on in a layer keeps the target and the changes of that layer",
                 "leave out target and discard",
             )
         if self.privileged and (

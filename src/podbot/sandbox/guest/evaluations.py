@@ -125,7 +125,7 @@ def template(workspace):
         while taker != me:  # else it was for one that is dead
             for fd in fds or ():
                 os.close(fd)
-            order, extra, _, _ = line.recvmsg(256, 256)
+            order, extra, _, _ = line.recvmsg(256, 256, _socket.MSG_CMSG_CLOEXEC)
             taker, job, mark = order.decode().split()
             taker = int(taker)
             fds = [

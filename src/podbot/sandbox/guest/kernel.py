@@ -36,6 +36,7 @@ sys.path[:] = [entry for entry in sys.path if entry]
 import _ast, _signal as signal, _struct as struct, os  # the plain ones import half the library
 def serve(workdir):
     line = 3
+    os.set_inheritable(line, False)  # what the code starts has no business with it
     main = type(sys)("__main__")
     sys.modules["__main__"] = main
     scope = main.__dict__

@@ -15,14 +15,17 @@ import sys
 
 from podbot.sandbox.guest import file_requests
 from podbot.sandbox.guest.drafts import UMASK, Draft, Reading, Spool
-from podbot.sandbox.guest.evaluations import Evaluation, Evaluations
+from podbot.sandbox.guest.evaluations import ISOLATED, Evaluation, Evaluations
 from podbot.sandbox.guest.families import JOB_VARIABLE, exit_of
 from podbot.sandbox.guest.files import Files
 from podbot.sandbox.guest.kernel import Kernel
 from podbot.sandbox.guest.loop import Loop
+from podbot.sandbox.guest.loopback import connecting
 from podbot.sandbox.guest.processes import Exec, Spawned
 from podbot.sandbox.guest.refusals import Refused, refused
+from podbot.sandbox.guest.spawning import DEFAULT_PATH, places_of
 from podbot.sandbox.guest.syscalls import LIBC
+from podbot.sandbox.guest.terminals import hand_over
 from podbot.sandbox.guest.wire import HEADER, PROTOCOL, Wire
 from podbot.sandbox.guest.workers import Worker
 
@@ -103,18 +106,25 @@ class Guest:
     def refuse(self, request: Head, kind: str, message: str) -> None:
         """Reply that it cannot be done; request 0 (a cancellation) is never answered."""
         if request.get("id"):
-            if kind == "command_not_found":
-                message += self._why_not_there(message)
+            if kind == "command_not_found" and self._private:
+                message += self._why_not_there(request)
             error = {"kind": kind, "message": message}
             self.wire.send({"id": request["id"], "error": error})
 
-    def _why_not_there(self, message: str) -> str:
+    def _why_not_there(self, request: Head) -> str:
         """Of a program that the host may well have, below a folder that is empty in here."""
-        for folder in self._private:
-            if f" {folder}/" in f" {message}" and f"{self.workdir}/" not in message:
-                return (
-                    f" ({folder} is the sandbox's own: what the host has there is not seen inside)"
-                )
+        argv = request.get("argv") or ISOLATED
+        variables = {**self._environment, **(request.get("env") or {})}
+        path = variables.get("PATH", DEFAULT_PATH)
+        for place in places_of(argv[0], path, self._cwd(request)):
+            for folder in self._private:
+                hidden = place.startswith(f"{folder}/") and not os.path.lexists(place)
+                if hidden and not place.startswith(f"{self.workdir}/"):
+                    what = "" if place == argv[0] else f"{place}: "
+                    return (
+                        f" ({what}{folder} is the sandbox's own: what the host has there is not "
+                        "seen inside)"
+                    )
         return ""
 
     def new_job(self, env: Mapping[str, str] | None) -> tuple[int, dict[str, str]]:
@@ -283,6 +293,10 @@ class Guest:
         self._process(head).resize(head["terminal"])
         self.answer({"id": head["id"]})
 
+    def _kill(self, head: Head, _: bytes) -> None:
+        self._process(head).kill()
+        self.answer({"id": head["id"]})
+
     def _forget(self, head: Head, _: bytes) -> None:
         self._process(head).close()
         self.answer({"id": head["id"]})
@@ -309,6 +323,14 @@ class Guest:
         self.kernel.restart()
         self.answer({"id": head["id"]})
 
+    def _connect(self, head: Head, _: bytes) -> None:
+        try:
+            line = connecting(head["port"])
+        except OSError as error:
+            raise Refused("io", f"port {head['port']} of loopback: {error.strerror}") from error
+        hand_over(head["given"][0], line)
+        self.answer({"id": head["id"]})
+
     def keep(self, thing: Draft | Reading | Spool) -> int:
         """A handle by which later requests name it."""
         self._last += 1
@@ -326,7 +348,8 @@ class Guest:
         "init": _init, "environment": _set_environment,
         "cancel": _cancel, "exec": _exec, "evaluate": _evaluate,
         "spawn": _spawn, "output": _output,
-        "input": _input, "wait": _wait, "signal": _signal, "resize": _resize, "forget": _forget,
-        "processes": _processes, "python": _python, "python_interrupt": _python_interrupt,
+        "input": _input, "wait": _wait, "signal": _signal, "resize": _resize,
+        "kill": _kill, "forget": _forget, "processes": _processes, "connect": _connect,
+        "python": _python, "python_interrupt": _python_interrupt,
         "python_restart": _python_restart, **file_requests.OPERATIONS,
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 import time
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     """What a file is in which something was found."""
 
 
-SEARCH_LEASH = 0.5  # what rg may take when it looks at no file's size, which is quicker
+SEARCH_LEASH = 0.5  # how often to see whether rg, which looks at no file's size, is in a huge one
 SEARCH_LEAST = 0.01  # what rg may take however little time is left
 SEARCH_AGAIN = 0.1  # with less time left than this, rg is not started once more
 SEARCH_NAP = 0.004  # between two looks at what rg has written; a wide pipe holds that much
@@ -91,13 +92,13 @@ class Ripgrep:
             argv.append(f"--max-filesize={SEARCH_FILE_LIMIT}")
             if not self._narrowed:  # else it would tell of every file, not of those left out only
                 argv.append("--debug")
-        else:
-            timeout = min(timeout, SEARCH_LEASH)
         if self._sorted:
             argv.append("--sort=path")
         argv += ["--regexp=" + self._pattern, "./"]
         inner = {"id": request["id"], "max_output": SEARCH_OUTPUT_LIMIT, "timeout": timeout}
-        Searching(self._guest, inner, argv, self._folder, self)
+        job = Searching(self._guest, inner, argv, self._folder, self)
+        if not self._bounded:
+            self._guest.loop.after(SEARCH_LEASH, job.check)
 
     def done(self, job: Searching, status: int) -> None:
         """rg ended: answer, or look again in another way."""
@@ -216,6 +217,16 @@ class Searching(Exec):
             self.guest.loop.after(SEARCH_NAP, self.out.resume)
         super()._changed()
 
+    def check(self) -> None:
+        """End it if it is in a file that is larger than what is searched; many take their time."""
+        self.guest.loop.reap()
+        if self.status is not None or self._finished:
+            return
+        if _has_huge_file(self.pid):
+            self._expired()
+        else:
+            self.guest.loop.after(SEARCH_LEASH, self.check)
+
     def finish(self) -> None:
         """Hand over instead of answering."""
         if self._finished or self.status is None:
@@ -227,6 +238,22 @@ class Searching(Exec):
         self.out.close()
         self.err.close()
         self._search.done(self, self.status)
+
+
+def _has_huge_file(pid: int) -> bool:
+    """Whether a process has a file open that is too large to be searched; or nobody can tell."""
+    opened = f"/proc/{pid}/fd"
+    try:
+        for number in os.listdir(opened):
+            try:
+                facts = os.stat(f"{opened}/{number}")
+            except FileNotFoundError:  # closed meanwhile
+                continue
+            if stat.S_ISREG(facts.st_mode) and facts.st_size > SEARCH_FILE_LIMIT:
+                return True
+    except OSError:
+        return True
+    return False
 
 
 def parse_rg(data: bytes, complete: bool) -> list[Row]:

@@ -11,13 +11,14 @@ from podbot.sandbox.guest.refusals import Refused, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     Actions = list[tuple[int | str, ...]]
     """What posix_spawn does to a child's descriptors."""
 
 
 DEFAULT_PATH = "/usr/bin:/bin"
+FIRST_LINE = 256
 
 
 def find_program(name: str, path: str) -> str:
@@ -37,6 +38,33 @@ def find_program(name: str, path: str) -> str:
     if denied:
         raise Refused("command_not_executable", f"{name}: found in PATH but not executable")
     raise Refused("command_not_found", f"{name}: no such command in PATH")
+
+
+def places_of(name: str, path: str, cwd: str) -> Iterator[str]:
+    """Where starting a command would look, without links; of a script, its interpreter too."""
+    for folder in [""] if "/" in name else path.split(":"):
+        place = os.path.realpath(os.path.join(cwd, folder, name))
+        yield place
+        interpreter = _interpreter(place)
+        if interpreter:
+            yield os.path.realpath(os.path.join(cwd, interpreter))
+
+
+def _interpreter(script: str) -> str:
+    """What the first line of a script names, if it is one."""
+    try:
+        fd = os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        first = os.read(fd, FIRST_LINE).partition(b"\n")[0] if is_file else b""
+    except OSError:
+        first = b""
+    finally:
+        os.close(fd)
+    words = first[2:].split(None, 1)
+    return os.fsdecode(words[0]) if words and first[:2] == b"#!" else ""
 
 
 def enter(cwd: str | int) -> None:

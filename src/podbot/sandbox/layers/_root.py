@@ -73,7 +73,7 @@ def _in_shared(uid: int) -> Path:
     noted = _noted(memory, usual)
     found = noted or usual
     for _ in range(MOST_TRIES):
-        if not _is_strangers(found, uid):
+        if not _is_taken(found, uid):
             return Path(found)
         with _remembering(found):
             _note(memory, f"{usual}-{os.urandom(8).hex()}", instead_of=noted)
@@ -82,11 +82,13 @@ def _in_shared(uid: int) -> Path:
     raise _taken(found)
 
 
-def _is_strangers(path: str, uid: int) -> bool:
+def _is_taken(path: str, uid: int) -> bool:
+    """Whether something else is there: a stranger's, or what a stranger linked to of ours."""
     try:
-        return os.lstat(path).st_uid != uid
+        found = os.lstat(path)
     except OSError:
         return False
+    return found.st_uid != uid or not stat.S_ISDIR(found.st_mode)
 
 
 def _noted(memory: Path, usual: str) -> str | None:
@@ -135,7 +137,7 @@ def checked_root(name: str | None, uid: int) -> Path:
     path = chosen(name, uid)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not name and _is_strangers(str(path), uid):  # somebody was quicker
+        if not name and _is_taken(str(path), uid):  # somebody was quicker
             path = chosen(name, uid)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = os.lstat(path)

@@ -39,7 +39,7 @@ class Watcher:
             if self in _watched:
                 _watched.remove(self)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Measure once."""
         if self._measure(self.limit) > self.limit:
             self.tripped = True
@@ -76,7 +76,7 @@ def _run() -> None:
                 return
             now = list(_watched)
         for watcher in now:
-            watcher.look()
+            watcher.check()
         # Never spend more than a tenth of a core on looking.
         time.sleep(max(INTERVAL, 9 * (time.monotonic() - started)))
 

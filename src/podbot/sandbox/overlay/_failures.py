@@ -59,14 +59,15 @@ class Ready:
     veiled: tuple[str, ...]
 
 
-def await_ready(line: socket.socket) -> Ready:
+def await_ready(line: socket.socket, handed: list[int] | None = None) -> Ready:
     """Wait until the sandbox stands, or raise what its set-up says went wrong.
 
-    Nothing has run inside by then that could say otherwise.
+    Nothing has run inside by then that could say otherwise. ``handed`` is where to put descriptors
+    that come along; without it none do.
     """
     line.settimeout(READY_SECONDS)
     try:
-        head_size, _ = wire.HEADER.unpack(_exactly(line, wire.HEADER.size))
+        head_size, _ = wire.HEADER.unpack(_exactly(line, wire.HEADER.size, handed))
         if head_size > wire.MAX_HEAD:
             raise wire.broken("its first word is too long")
         head = json.loads(_exactly(line, head_size))
@@ -89,10 +90,15 @@ def await_ready(line: socket.socket) -> Ready:
     return Ready(head.get("pid", 0), tuple(head.get("veiled", ())))
 
 
-def _exactly(line: socket.socket, size: int) -> bytes:
+def _exactly(line: socket.socket, size: int, handed: list[int] | None = None) -> bytes:
     data = b""
     while len(data) < size:
-        part = line.recv(size - len(data))
+        if handed is None:
+            part = line.recv(size - len(data))
+        else:
+            from podbot.sandbox import gateway  # there already, for whoever gave the list
+
+            part = gateway.received(line, size - len(data), handed)
         if not part:
             raise ConnectionResetError("it hung up")
         data += part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from podbot.sandbox.layers.mounts import is_below
@@ -52,5 +53,7 @@ def repository(place: str, target: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        return file.read(4096)
+    # Which file this is may be somebody else's word: what waits for a writer is not waited for.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(fd, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read(4096) if stat.S_ISREG(os.fstat(fd).st_mode) else ""

@@ -43,7 +43,7 @@ def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[s
     stamps = tuple(_stamp(folder) for folder in _parents(hidden))
     hidden = _with_link_targets(hidden, stamps)
     # Overlays that hold nothing hidden need no template, and would only spoil the caches.
-    holding = tuple(p for p in overlaid if any(path.startswith(f"{p}/") for path in hidden))
+    holding = tuple(point for point in overlaid if _holds(point, hidden))
     below, beside = _sorted(hidden, holding, private)
     parents: dict[str, str] = {}
     covers: dict[str, str] = {}
@@ -63,6 +63,18 @@ def arrange(hidden: tuple[str, ...], overlaid: tuple[str, ...], private: tuple[s
                 uncovered.append(path)
     templates = {point: _template(point, names, stamps) for point, names in below}
     return Hiding(templates, parents, covers, tuple(uncovered))
+
+
+@lru_cache(maxsize=64)
+def _holds(folder: str, paths: tuple[str, ...]) -> bool:
+    start = f"{folder}/"
+    return any(path.startswith(start) for path in paths)
+
+
+@lru_cache(maxsize=64)
+def above_or_at(place: str, paths: tuple[str, ...]) -> str | None:
+    """The first of the paths that a place lies in, or is."""
+    return next((path for path in paths if f"{place}/".startswith(f"{path}/")), None)
 
 
 @lru_cache(maxsize=64)

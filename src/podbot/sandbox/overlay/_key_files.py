@@ -13,6 +13,7 @@ import re
 import stat
 import threading
 import time
+from contextlib import suppress
 from itertools import islice
 
 from podbot.frozen import dataclass
@@ -27,23 +28,37 @@ MOST_IN_FOLDER = 150
 """Of these, in one folder: a full one must not hide all that come after it."""
 MOST_LOOKED_INTO = 50
 DEEPEST = 4
-FIRST_BYTES = 512
+FIRST_BYTES = 1024
 MOST_NAMED = 3
 
 _NAMES = re.compile(
-    r"id_(rsa|dsa|ecdsa|ed25519)|.*\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|ovpn|jwk|gpg|age|pgp)"
-    r"|\.env(\..*)?|(.*[._-])?(token|secret|credential|auth|oauth|cookie|passw(or)?d|passphrase"
-    r"|api[._-]?key|private[._-]?key|keyring)s?([._-].*)?",
+    r"id_(rsa|dsa|ecdsa|ed25519)(?!.*\.pub$)([._-].*)?"
+    r"|.*\.(pem|key|p12|pfx|jks|keystore|kdbx?|ppk|ovpn|jwk|gpg|age|agekey|pgp)"
+    r"|\.env(\..*)?|\.claude\.json\..*|\.?(pg|ht)pass(wd)?"
+    r"|(.*[._-])?(token|secret|credential|auth|oauth|cookie|pass(wd|word|phrase)?|api[._-]?key"
+    r"|private[._-]?key|keyring|(recovery|backup)[._-]?code)s?([._-].*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_TEXTS = re.compile(
+_STARTS = re.compile(
     rb"\s*-----BEGIN [A-Z0-9 ]*PRIVATE|PuTTY-User-Key-File|AGE-SECRET-KEY-1|# created: .*\n# public"
-    rb"|\s*(gh[oprsu]_|github_pat_|glpat-|sk-|xox[abeprs]-|AKIA|eyJ[A-Za-z0-9_-]{10}|npm_|pypi-|hf_"
-    rb"|dop_v1_|ya29\.|hvs\.)"
-    rb"|(?s:.*)[\"']?(access_?token|refresh_?token|id_?token|private_?key|api_?key|client_?secret"
-    rb"|auth_?token|_authToken|secret_?key|password)[\"']?\s*[:=]\s*[\"']?[^\s\"'\[{,}]",
+    rb"|\$ANSIBLE_VAULT|age-encryption\.org/|\xfe\xed\xfe\xed|\xce\xce\xce\xce|0\x82..\x02\x01\x03"
+    rb"|\x03\xd9\xa2\x9a"
+    rb"|\s*(gh[oprsu]_|github_pat_|glpat-|[rs]k[-_]|xox[abeprs]-|AKIA|eyJ[A-Za-z0-9_-]{10}|npm_"
+    rb"|pypi-|hf_|dckr_pat_|dop_v1_|ya29\.|hvs\.)"
+    # One long word, which is no name of a machine or installation, and nothing else
+    rb"|(?=[^\s]*[0-9])(?![0-9a-f]{8}(-[0-9a-f]{4}){3}-)[a-z0-9][a-z0-9+=_.~-]{31,}\s*\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How files begin that are a key, a store of keys, or a token."""
+_WITHIN = re.compile(
+    rb"(token|secret|passwo?r?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
+    rb"|key-data)[\"']?[ \t]*[:=][ \t]*[\"']?[^\s\"'\[{,}]"
+    rb"|\"auth\"\s*:\s*\"[a-z0-9+/=]{8}|\bauthorization: *(bearer|basic) "
+    rb"|\bmachine +\S+\s+(login|password) "
+    rb"|://[^/\s:@\"']+:[^/\s@\"']+@",
     re.IGNORECASE,
 )
+"""What settings say where they hold a login."""
 _NOT_THEIRS = frozenset(
     {
         ".cache", ".git", ".npm", ".nvm", ".pyenv", ".rbenv", ".rustup", ".sdkman",
@@ -56,7 +71,10 @@ _NOT_THEIRS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The files, and whether the whole home was looked at; ``stamps`` of the folders that were."""
+    """The files, and whether the whole home was looked at.
+
+    ``stamps`` of the folders that were, and of files whose text was no secret then.
+    """
 
     paths: tuple[str, ...]
     whole: bool
@@ -103,7 +121,7 @@ _guard = threading.Lock()
 def search(home: str, apart: tuple[str, ...]) -> Found:
     """What looks like a key or token below a home, but for the folders ``apart``.
 
-    What was found is not looked for again as long as no folder changed.
+    What was found is not looked for again as long as nothing that was looked at changed.
     """
     with _guard:
         found = _known.get((home, apart))
@@ -139,23 +157,25 @@ class _Search:
         self._names = self._files = self._looked = 0
         self._is_whole = True
         self.paths: list[str] = []
-        self.stamps: list[tuple[str, int]] = []
+        self._folders: list[tuple[str, int]] = []
+        self._harmless: list[tuple[str, int]] = []
 
     def run(self, home: str) -> Found:
         folders = [(home, 0)]
         try:
             for folder, depth in folders:  # it grows: the nearest come first
-                if len(self.stamps) >= MOST_FOLDERS:
+                if len(self._folders) >= MOST_FOLDERS:
                     raise _Spent
-                for name in self._look(folder):
+                for name in self._found_in(folder):
                     inside = depth > 0 or name.startswith(".")
                     if inside and depth < DEEPEST and name not in _NOT_THEIRS:
                         folders.append((f"{folder}/{name}", depth + 1))
         except _Spent:
             self._is_whole = False
-        return Found(tuple(sorted(self.paths)), self._is_whole, tuple(self.stamps))
+        stamps = (*self._folders, *self._harmless)
+        return Found(tuple(sorted(self.paths)), self._is_whole, stamps)
 
-    def _look(self, folder: str) -> list[str]:
+    def _found_in(self, folder: str) -> list[str]:
         """Take note of the files of a folder; gives the folders in it."""
         names, files = [], []
         for entry in self._listed(folder):
@@ -181,7 +201,7 @@ class _Search:
         if left <= 0:
             raise _Spent
         try:
-            self.stamps.append((folder, os.stat(folder).st_mtime_ns))
+            self._folders.append((folder, os.stat(folder).st_mtime_ns))
             with os.scandir(folder) as listed:
                 found = list(islice(listed, left + 1))
         except OSError:
@@ -198,7 +218,12 @@ class _Search:
         if self._looked > MOST_LOOKED_INTO:
             self._is_whole = False
             return False  # a name may still tell of those that follow
-        return _TEXTS.match(_start(entry.path)) is not None
+        text = _start(entry.path)
+        if _STARTS.match(text) or _WITHIN.search(text):
+            return True
+        with suppress(OSError):  # it may become one
+            self._harmless.append((entry.path, entry.stat().st_mtime_ns))
+        return False
 
 
 def _name(entry: os.DirEntry[str]) -> str:
@@ -228,7 +253,7 @@ def _start(path: str) -> bytes:
     except OSError:
         return b""
     try:
-        return os.read(fd, FIRST_BYTES)
+        return os.read(fd, FIRST_BYTES).replace(b"\0", b"")  # which text of two bytes has
     except OSError:
         return b""
     finally:

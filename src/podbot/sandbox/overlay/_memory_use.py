@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from podbot.sandbox.layers.disk_watcher import NAME_BYTES
+
 _TMPFS = ("tmp", "var/tmp", "run", "dev")
 _SHARED = ("/memfd:", "/dev/zero (deleted)", "/SYSV", "[anon_shmem")
 
@@ -55,7 +57,9 @@ def _private(pid: int) -> dict[int, int]:
             place = os.open(f"/proc/{pid}/root/{name}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 facts = os.fstatvfs(place)
-                found[os.fstat(place).st_dev] = (facts.f_blocks - facts.f_bfree) * facts.f_bsize
+                used = (facts.f_blocks - facts.f_bfree) * facts.f_bsize
+                used += (facts.f_files - facts.f_ffree) * NAME_BYTES
+                found[os.fstat(place).st_dev] = used
             finally:
                 os.close(place)
     return found

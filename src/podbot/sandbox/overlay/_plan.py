@@ -32,7 +32,7 @@ class Plan(TypedDict):
     ``veils`` are folders in which only what everybody may read is there for root, ``openings`` ones
     whose place an empty folder takes that holds only what is shown in them (see `_veils`).
     ``writable`` is where Landlock lets anything change; ``config`` is what the guest must know
-    (its `configure`).
+    (its `configure`). ``listen`` is a port for the socket to hand out, if there is to be one.
     """
 
     overlays: list[Overlay]
@@ -42,4 +42,5 @@ class Plan(TypedDict):
     writable: list[str]
     rlimits: dict[str, int]
     pid_max: int | None
+    listen: int | None
     config: dict[str, object]

@@ -6,6 +6,7 @@ import os
 from functools import cache
 
 from podbot.sandbox.limits import Limits, kept_by_guest
+from podbot.sandbox.network import gateway_only
 from podbot.sandbox.overlay import _git_data, shared
 from podbot.sandbox.overlay.cgroups import Group
 from podbot.sandbox.policy import Policy
@@ -47,7 +48,9 @@ def guarantees(
         Guarantee("no_leftovers", True, "pid namespace ends with its first process"),
         Guarantee("limit.output", True, "the guest cuts what it keeps"),
     ]
-    if policy.network.separate:
+    if policy.network.proxied:
+        found.append(Guarantee("network", True, gateway_only(policy.network)))
+    elif policy.network.separate:
         found.append(Guarantee("network", True, "net namespace with loopback only"))
     else:
         found.append(Guarantee("network", False, "the policy gives the host's network"))
@@ -69,7 +72,10 @@ def _unix_sockets(policy: Policy) -> Guarantee:
         by = "not reachable through overlays and private folders"
         return Guarantee("unix_sockets", True, by)
     # The folder itself is shown, and a socket in it is the host's: no mount keeps one from it.
-    by = "the policy makes folders of the host writable: a socket made in one later is reachable"
+    by = (
+        "the policy makes folders of the host writable: a socket bound by a relative name, or made "
+        "later, is reachable there"
+    )
     return Guarantee("unix_sockets", False, by)
 
 

@@ -16,6 +16,7 @@ from podbot.sandbox.overlay import owner
 from podbot.sandbox.overlay.cgroups import Group
 
 if TYPE_CHECKING:
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers.disk_watcher import Watcher
 
 
@@ -39,11 +40,12 @@ class Running:
         discard: bool,
         below: Below | None,
         goes_on: bool,
+        gateway: Gateway | None = None,
     ):
         self._goes_on = goes_on
         self._kept, self._layer, self._group, self._below = kept, kept.layer, group, below
         self._zygote, self._number = zygote, number
-        self._discard = discard
+        self._discard, self._gateway = discard, gateway
         self._disk: Watcher | None = None
         self._memory: Watcher | None = None
         self._ended = False
@@ -78,6 +80,9 @@ class Running:
         for watcher in (self._disk, self._memory):
             if watcher is not None:
                 watcher.stop()
+        if self._gateway is not None:
+            # First: what is in it may still be written to the layer.
+            self._gateway.close()
         if not self._discard or self._group.folders:
             self._zygote.end(self._number)
             self._group.remove()

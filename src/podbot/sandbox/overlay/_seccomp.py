@@ -10,7 +10,17 @@ import errno
 import struct
 
 from podbot.kernel import MACHINE
-from podbot.system_calls import ABSENT, JUDGED, MACHINES, REFUSED, WHOLE, AnyOf, OneOf, Rule
+from podbot.system_calls import (
+    ABSENT,
+    JUDGED,
+    MACHINES,
+    NEWEST,
+    REFUSED,
+    WHOLE,
+    AnyOf,
+    OneOf,
+    Rule,
+)
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -46,16 +56,15 @@ def program(machine: str = MACHINE) -> bytes:
         _op(_RET, _KILL),
         _op(_LD, 0),
     ]
-    if machine == "x86_64":
-        # The x32 calls share the architecture and carry bit 30.
-        parts += [_op(_JGE, 0x40000000, 0, 1), _deny(errno.ENOSYS)]
+    # The x32 calls too, which share the architecture of x86_64 and carry bit 30.
+    parts += [_op(_JGE, NEWEST + 1, 0, 1), _deny(errno.ENOSYS)]
     for numbers in ABSENT.values():
         if (number := numbers[column]) is not None:
             parts += [_op(_JEQ, number, 0, 1), _deny(errno.ENOSYS)]
     for numbers, rule in JUDGED.values():
         if (number := numbers[column]) is not None:
             parts += _when(number, _judge(rule))
-    # The limit on core dumps stays at 1 (see setup.py); whoever sets it is told that it worked.
+    # The limit on core dumps stays at 1 (see `_setup.py`); whoever sets it is told that it worked.
     worked = _op(_RET, _ERRNO)
     parts += _when(_SETRLIMIT[column], [_load(0), _op(_JEQ, _RLIMIT_CORE, 0, 1), worked])
     parts += _when(

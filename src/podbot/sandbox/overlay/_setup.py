@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from podbot import kernel
 from podbot.frozen import dataclass
+from podbot.sandbox.guest.loopback import listening
 from podbot.sandbox.overlay import _seccomp
 from podbot.sandbox.overlay.shared import LANDLOCK_MIN_ABI
 
@@ -51,9 +52,11 @@ UNMASK = (
 OTHER_TARGET = (
     "use a target on a local disk file system (ext4, xfs, btrfs, …), without mounts below it"
 )
-TMP_SIZE = 2 << 30
+TMPFS: dict[str, str | None] = {"size": str(2 << 30), "nr_inodes": str(1 << 20)}
+"""How much each folder in memory holds: empty files are memory, too."""
 DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 SAFE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
+_READ_ONLY = kernel.MOUNT_ATTR_RDONLY
 
 
 @contextlib.contextmanager
@@ -77,8 +80,8 @@ class Terms:
     """What is known before any plan: who we are, and what every sandbox of this host has.
 
     ``private`` are folders to cover with a fresh tmpfs, and its mode; ``veils`` are mounts to lay
-    over folders (see `_veils`); ``alone`` means no network, ``rehearse`` that there is time to warm
-    up.
+    over folders, ``closed`` those to cover (see `_veils`); ``alone`` means no network, ``rehearse``
+    that there is time to warm up.
     """
 
     uid: int
@@ -86,6 +89,7 @@ class Terms:
     layer_root: str
     private: dict[str, str]
     veils: dict[str, int]
+    closed: list[str]
     alone: bool
     rehearse: bool
 
@@ -127,9 +131,13 @@ class HalfwayChild:
         #    files, sockets of agents, buses and displays) cannot be named any more.
         with _step("lockdown_failed", "making private folders"):
             for path, mode in terms.private.items():
-                mount = kernel.new_mount("tmpfs", {"mode": mode, "size": str(TMP_SIZE)}, SAFE)
+                mount = kernel.new_mount("tmpfs", {"mode": mode, **TMPFS}, SAFE)
                 kernel.attach(mount, os.fsencode(path))
             _devices(devices)
+            for path in terms.closed:
+                with contextlib.suppress(FileNotFoundError):  # gone with what it was mounted in
+                    empty = kernel.new_mount("tmpfs", {"size": "1"}, SAFE | _READ_ONLY)
+                    kernel.attach(empty, os.fsencode(path))
         # 5. A /proc of our own pid namespace.
         with _step("proc_refused", "mounting a fresh /proc", UNMASK):
             attributes = SAFE | kernel.MOUNT_ATTR_NOEXEC
@@ -141,10 +149,10 @@ class HalfwayChild:
                 _loopback_up()
         os.umask(0o022)
 
-    def enter(self, plan: Plan) -> None:
+    def enter(self, plan: Plan) -> socket.socket | None:
         """Do the rest: the plan's mounts, then throw away the keys.
 
-        Descriptors opened since this object was made are closed.
+        Descriptors opened since this object was made are closed, but for the socket to hand out.
         """
         # 6. The writable layers and the policy's paths, outermost first. All of them are opened
         #    before what only root may read is veiled; what hides paths lies over the veils.
@@ -182,7 +190,13 @@ class HalfwayChild:
         # 8. Every descriptor that still points below the new mounts goes; then step onto them.
         os.closerange(self._first_fd, 1 << 20)
         os.chdir("/")
+        listener = None
+        if plan["listen"] is not None:
+            # Before anybody inside could take the port.
+            with _step("lockdown_failed", "listening for the proxy"):
+                listener = listening(plan["listen"])
         _lock_down(plan)
+        return listener
 
     def _original(self, path: str) -> int:
         """A folder or file of the host's tree, also where a private folder covers it now.
@@ -205,8 +219,7 @@ class HalfwayChild:
             openings = plan["openings"] if self._veils else []
             self._made += openings
             return [
-                (at, kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, SAFE))
-                for at in openings
+                (at, kernel.new_mount("tmpfs", {"mode": "755", **TMPFS}, SAFE)) for at in openings
             ]
 
     def _hiding(
@@ -283,9 +296,7 @@ def _depth(placed: tuple[str, int]) -> int:
 def _devices(devices: list[tuple[bytes, int]]) -> None:
     """/dev with the few devices everything needs, terminals of our own, and shared memory."""
     attributes = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NOEXEC
-    kernel.attach(
-        kernel.new_mount("tmpfs", {"mode": "755", "size": str(TMP_SIZE)}, attributes), b"/dev"
-    )
+    kernel.attach(kernel.new_mount("tmpfs", {"mode": "755", **TMPFS}, attributes), b"/dev")
     for name, mount in devices:
         os.close(os.open(b"/dev/" + name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
         # Read-only is about the node, not the device: root must not chmod the host's.

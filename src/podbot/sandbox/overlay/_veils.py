@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FOLDERS = (
     "/etc", "/home", "/root", "/var/lib", "/var/cache", "/var/backups", "/var/log", "/var/spool",
 )  # fmt: skip
+KERNELS = "/sys"
+"""Where the kernel's own file systems are mounted, which know no veils."""
 NEEDS = (5, 19)
 """The first Linux with overlays over such mounts."""
 
@@ -71,6 +73,16 @@ class Weaver:
             os.close(mount)
             raise
         return mount
+
+
+def closed_mounts() -> list[str]:
+    """What is mounted below /sys for root alone, such as debugfs, tracefs, pstore and bpf."""
+    found: list[str] = []
+    for name in sorted(mounts.all_below(KERNELS)) if os.getuid() == 0 else ():
+        place = f"{KERNELS}/{name}"
+        if not any(mounts.is_below(place, other) for other in found) and _is_closed(place):
+            found.append(place)
+    return found
 
 
 def _namespace_without_root() -> int:

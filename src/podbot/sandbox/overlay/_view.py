@@ -52,7 +52,7 @@ class View:
         state = os.path.realpath(places.state_place())
         hidden = hidden if state in hidden else tuple(sorted((*hidden, state)))
         for target in targets:
-            path = next((path for path in hidden if f"{target}/".startswith(f"{path}/")), None)
+            path = _hiding.above_or_at(target, hidden)
             if path is not None:
                 raise LaunchError(
                     f"target {target} lies in {path}, which the policy hides",

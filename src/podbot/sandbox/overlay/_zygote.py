@@ -25,6 +25,7 @@ import time
 from podbot import kernel
 from podbot.frozen import dataclass
 from podbot.sandbox.guest.loop import usual_signals
+from podbot.sandbox.guest.loopback import hand_out
 from podbot.sandbox.guest.requests import Guest
 from podbot.sandbox.guest.trees import remove_tree
 from podbot.sandbox.guest.wire import HEADER
@@ -238,8 +239,9 @@ class Zygote:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_LIMIT)
         veils = self._weaver.weave()
         terms = _setup.Terms(
-            os.getuid(), os.getgid(), layer_root, self._private, veils, alone, rehearse
-        )
+            os.getuid(), os.getgid(), layer_root, self._private, veils, _veils.closed_mounts(),
+            alone, rehearse,
+        )  # fmt: skip
         flags = (
             kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
             | kernel.CLONE_NEWUTS | (kernel.CLONE_NEWNET if alone else 0)
@@ -342,7 +344,7 @@ def _remove(path: str) -> None:
             os.close(folder)
 
 
-def _become_guest(orders: socket.socket, ground_for: _setup.Terms, files: tuple[int, int]) -> None:
+def _become_guest(orders: socket.socket, terms: _setup.Terms, files: tuple[int, int]) -> None:
     """The child's whole life. Never returns."""
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -353,41 +355,45 @@ def _become_guest(orders: socket.socket, ground_for: _setup.Terms, files: tuple[
         os.dup2(orders.fileno(), GUEST_FD, inheritable=False)
         orders.detach()
         last = GUEST_FD
-        for mount in sorted(ground_for.veils.values()):
+        for mount in sorted(terms.veils.values()):
             os.closerange(last + 1, mount)
             last = mount
         os.closerange(last + 1, 1 << 20)
         inside = Guest()
-        ground: _setup.HalfwayChild | _setup.SetupError
+        made: _setup.HalfwayChild | _setup.SetupError
         try:
-            ground = _setup.HalfwayChild(ground_for)
-            if ground_for.rehearse:
+            made = _setup.HalfwayChild(terms)
+            if terms.rehearse:
                 inside.rehearse()
         except _setup.SetupError as error:
-            ground = error  # told to whoever asks for this child
+            made = error  # told to whoever asks for this child
         waiting = socket.socket(fileno=GUEST_FD)
         data, fds = _receive(waiting)
         waiting.detach()
         if data:
             os.dup2(fds[0], GUEST_FD, inheritable=False)
             os.close(fds[0])
-            _serve(inside, ground, json.loads(data))
+            _serve(inside, made, json.loads(data))
     except BaseException as error:
         _report(GUEST_FD, "launch_failed", f"{type(error).__name__}: {error}", None)
     finally:
         os._exit(0)  # pid 1 of the namespace: the kernel kills everything else in it
 
 
-def _serve(inside: Guest, ground: _setup.HalfwayChild | _setup.SetupError, plan: Plan) -> None:
+def _serve(inside: Guest, made: _setup.HalfwayChild | _setup.SetupError, plan: Plan) -> None:
     try:
-        if isinstance(ground, _setup.SetupError):
-            raise ground
-        ground.enter(plan)
+        if isinstance(made, _setup.SetupError):
+            raise made
+        listener = made.enter(plan)
     except _setup.SetupError as error:
         _report(GUEST_FD, error.kind, error.message, error.remedy)
         return
     inside.configure(plan["config"])
-    _say(GUEST_FD, {"id": 0, "ready": True, "veiled": ground.veiled(plan), "pid": ground.pid})
+    ready = {"id": 0, "ready": True, "veiled": made.veiled(plan), "pid": made.pid}
+    if listener is None:
+        _say(GUEST_FD, ready)
+    else:
+        hand_out(GUEST_FD, ready, listener)
     inside.serve(GUEST_FD, GUEST_FD)
 
 

@@ -1,6 +1,6 @@
 """The overlay backend: a copy-on-write view of chosen folders, really closed, no privileges needed.
 
-This module decides; `setup.py` does. It checks the targets, makes the layer, plans the mounts,
+This module decides; `_setup.py` does. It checks the targets, makes the layer, plans the mounts,
 has the zygote fork the guest, and says what is enforced on this host and by what.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import bookkeeping, interpreter, layers
+from podbot.sandbox import bookkeeping, connections, interpreter, layers
 from podbot.sandbox.folders import Target, current_folder
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
@@ -71,7 +71,7 @@ class OverlayLauncher(Launcher):
         if layer is not None:
             if target is not None:
                 raise LaunchError(
-                    "a sandbox that goes on in a layer has its targets",
+                    "a sandbox that goes on in a layer keeps the targets of that layer",
                     kind=Kind.INVALID,
                     remedy="leave out target",
                 )
@@ -193,8 +193,12 @@ class OverlayLauncher(Launcher):
             os.close(lock)
             raise
         group = cgroups.NO_GROUP
-        number = None
+        number = gateway = None
         try:
+            if self.policy.network.proxied:
+                from podbot.sandbox.gateway import Gateway  # few sandboxes have one
+
+                gateway = Gateway(self.policy.network)
             group = self._group()
             plan = self._plan(view, layer, group, below)
             zygote = owner.zygote()
@@ -208,12 +212,19 @@ class OverlayLauncher(Launcher):
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             notes = (*view.healed, *_key_files.notes(view.by_rule, view.home), *notes)
-            ready = _failures.await_ready(ours)
+            handed: list[int] | None = None if gateway is None else []
+            ready = _failures.await_ready(ours, handed)
+            if gateway is not None and handed is not None:
+                gateway.take(handed)
+                if not self.discard:
+                    gateway.note_in(connections.place(layer))
             guarantees += _report.veiled(plan["veils"], ready.veiled)
         except BaseException:
             ours.close()
             theirs.close()
             os.close(lock)
+            if gateway is not None:
+                gateway.close()
             if number is not None:
                 zygote.end(number)
             group.remove()
@@ -223,7 +234,7 @@ class OverlayLauncher(Launcher):
             layer, self.name, self.policy.network, guarantees, notes, self.title, time.time()
         )
         goes_on = self.layer is not None and below is None
-        running = Running(kept, group, zygote, number, self.discard, below, goes_on)
+        running = Running(kept, group, zygote, number, self.discard, below, goes_on, gateway)
         if self.limits.disk is not None:
             running.watch_disk(self.limits.disk)
         if self.limits.memory is not None and "memory" not in group.enforced:
@@ -236,6 +247,7 @@ class OverlayLauncher(Launcher):
             died=running.reason,
             layer=layer,
             notes=notes,
+            gateway=gateway,
         )
 
     def _group(self) -> Group:
@@ -301,6 +313,7 @@ class OverlayLauncher(Launcher):
             "writable": list(dict.fromkeys(writable)),
             "rlimits": _report.rlimits(self.limits, group),
             "pid_max": pids if pids and _report.pids_by(pids) == "pid_max" else None,
+            "listen": self.policy.network.port,
             "config": {
                 "workdir": view.targets[0],
                 "root": view.targets[0] if self.confined else "/",

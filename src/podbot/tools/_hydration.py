@@ -21,13 +21,13 @@ from pathlib import Path
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import cached
+from podbot.tools._mirror import ENTRIES, READS, moment, text_of
 from podbot.tools.filesystem import (
     KEPT_CHARACTERS,
     VfsFile,
     VirtualFileSystem,
     sorted_by_path,
 )
-from podbot.tools.mirror import ENTRIES, READS, moment, text_of
 from podbot.tools.mounts import PREVIEW_ENTRIES, HostMount, Mount, MountedFile, resolve
 from podbot.visible import visible
 

@@ -18,8 +18,8 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError
 
+from podbot.mcp._messages import EDGE_BYTES, MESSAGE_BYTES, TooLong, parsed, request_id
 from podbot.mcp.line import Line
-from podbot.mcp.messages import EDGE_BYTES, MESSAGE_BYTES, TooLong, parsed, request_id
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

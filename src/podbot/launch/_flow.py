@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 
-from podbot.launch.watch import Watch
+from podbot.launch._watch import Watch
 
 CHUNK = 64 << 10
 ROUNDS = 16

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from podbot.frozen import dataclass
 from podbot.nearest import nearest
-from podbot.prompt.json_text import quoted, short
-from podbot.prompt.shapes import (
+from podbot.prompt._shapes import (
     Array,
     Choice,
     FieldShape,
@@ -24,6 +23,7 @@ from podbot.prompt.shapes import (
     Table,
     json_kind,
 )
+from podbot.prompt.json_text import quoted, short
 
 _INTEGERS = 1 << 63
 

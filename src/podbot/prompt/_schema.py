@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from podbot.prompt.result import Json, as_json
-from podbot.prompt.shapes import (
+from podbot.prompt._shapes import (
     NAME,
     NO_DEFAULT,
     VALUE,
@@ -26,6 +25,7 @@ from podbot.prompt.shapes import (
     Table,
     json_kind,
 )
+from podbot.prompt.result import Json, as_json
 
 
 def schema_of(record: Record, texts: Mapping[str, str] | None = None) -> dict[str, Json]:

@@ -62,7 +62,7 @@ def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
         overlay = OverlaySandboxConfig(target=target, policy=policy, title=launch.title)
         return OverlaySandboxSection(session=session, config=overlay)
     if request.backend == backends.CONTAINER:
-        from podbot.mcp.folders import ContainerFolderSection, FolderConfig
+        from podbot.mcp._folders import ContainerFolderSection, FolderConfig
 
         container = FolderConfig(
             target=target, policy=policy, image=launch.image, title=launch.title
@@ -74,8 +74,14 @@ def _section(request: ServeRequest, session: Session) -> WorkspaceSection:
         mounts, roots = _copied(launch)
         memory = VfsToolsConfig(mounts=mounts, allowed_host_roots=roots)
         return VfsToolsSection(session=session, config=memory)
+    if request.backend != backends.LOCAL:
+        from podbot.runs.opening import said_options
+        from podbot.tools.sandbox import SandboxConfig, SandboxSection
+
+        other = SandboxConfig(options=said_options(launch))
+        return SandboxSection(session=session, backend=request.backend, config=other)
     if launch.targets:
-        from podbot.mcp.folders import FolderConfig, LocalFolderSection
+        from podbot.mcp._folders import FolderConfig, LocalFolderSection
 
         return LocalFolderSection(
             session=session, config=FolderConfig(target=target, policy=policy)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from podbot.errors import PodbotError, ToolValidationError
 from podbot.prompt import json_text
-from podbot.prompt.json_text import quoted, short
-from podbot.prompt.mismatch import (
+from podbot.prompt._mismatch import (
     Mismatch,
     Problem,
     expectation,
@@ -24,7 +23,7 @@ from podbot.prompt.mismatch import (
     missing,
     unexpected,
 )
-from podbot.prompt.shapes import (
+from podbot.prompt._shapes import (
     NAME,
     VALUE,
     Array,
@@ -42,6 +41,7 @@ from podbot.prompt.shapes import (
     json_kinds,
     record_of,
 )
+from podbot.prompt.json_text import quoted, short
 
 MAX_CHARACTERS = 8 << 20
 """Of the arguments of one call as text, and of each string in them."""

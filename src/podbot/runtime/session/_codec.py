@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import NamedTuple, cast
 from uuid import UUID
 
-from podbot.runtime.session.fitting import UnfitError, annotations_of, check_fields, named_by
+from podbot.runtime.session._fitting import UnfitError, annotations_of, check_fields, named_by
 
 MAX_DEPTH = 64
 TAG = "$"

@@ -57,7 +57,7 @@ class CommandTools:
             duration_ms=result.duration_ms,
             timed_out=result.timed_out,
         )
-        self._live.look_after()
+        self._live.sync_after_command()
         shown = cut(shlex.join(command.argv), 100)
         if result.timed_out:
             message = f"{shown} was killed after {command.seconds:g} s; its output so far:"
@@ -80,7 +80,7 @@ class CommandTools:
             message = f"The code failed (exit code {done.exit_code})"
             message += "; stderr says why." if done.result.stderr else "."
         else:
-            self._live.look_after()
+            self._live.sync_after_command()
             return ToolResult("The code ran to its end.", done.result)
         # What it did to files before it failed is looked at once the call is taken back.
         return ToolResult(message, done.result, success=False)

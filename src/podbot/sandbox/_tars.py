@@ -13,8 +13,8 @@ from typing import Protocol
 
 from podbot.errors import FileError, Kind
 from podbot.sandbox import ops, wire
+from podbot.sandbox._transfer import MAX_ENTRIES, names_below, stays_inside
 from podbot.sandbox.ops import Op
-from podbot.sandbox.transfer import MAX_ENTRIES, names_below, stays_inside
 from podbot.sandbox.values import FileInfo, TransferResult
 from podbot.tar_reading import Header, Rules, TarStream
 from podbot.visible import visible

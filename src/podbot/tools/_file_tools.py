@@ -14,6 +14,7 @@ from podbot.prompt.result import ToolResult
 from podbot.sandbox.ops import READ_LIMIT
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import FileInfo as Entry
+from podbot.tools._mirror import moment, path_of, text_of
 from podbot.tools.evaluation import cut
 from podbot.tools.files import (
     READ_LINES,
@@ -39,7 +40,6 @@ from podbot.tools.filesystem import (
     WriteFile,
 )
 from podbot.tools.live import Live
-from podbot.tools.mirror import moment, path_of, text_of
 from podbot.tools.paths import WORKSPACE, VfsPath, normalize_string_path
 from podbot.visible import visible
 

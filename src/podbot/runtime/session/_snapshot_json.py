@@ -14,10 +14,10 @@ from podbot.errors import Kind, SnapshotRestoreError, SnapshotSerializationError
 from podbot.frozen import frozen_dict
 from podbot.json_fields import parsed
 from podbot.runtime.given import expect, expect_each
-from podbot.runtime.session.codec import CodecError, Json, Types, decode, encode, qualified_name
+from podbot.runtime.session._codec import CodecError, Json, Types, decode, encode, qualified_name
+from podbot.runtime.session._store import State
 from podbot.runtime.session.slices import Slice
 from podbot.runtime.session.snapshots import Snapshot
-from podbot.runtime.session.store import State
 
 FORMAT = "podbot.session"
 VERSION = 1

@@ -55,7 +55,7 @@ class Mirror:
         self._looked = _NEVER
         self._since: datetime | None = None
 
-    def look(self, sandbox: Sandbox, known: VirtualFileSystem) -> FilesSeen:
+    def compare(self, sandbox: Sandbox, known: VirtualFileSystem) -> FilesSeen:
         """What is not as ``known`` has it."""
         now = moment(time.clock_gettime_ns(_FILE_CLOCK))
         found = _find(sandbox, known)

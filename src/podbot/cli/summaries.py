@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from podbot.changes.model import Change, ChangeKind, ChangeSet, FileType, State
 from podbot.changes.risk.rules import Level
 from podbot.cli import remedies, wording
-from podbot.cli.notes import typed
 from podbot.cli.progress import Progress
 from podbot.cli.wording import Display, Style
 from podbot.review.summary import called, called_path
+from podbot.sandbox import connections
 
 if TYPE_CHECKING:
     from podbot.changes.applying.applied import Application
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from podbot.review import Review, Summary
     from podbot.runs.records import Entry, Past
 
+MOST_HOSTS = 12
+"""How many hosts a line names."""
 MOST_LISTED = 20
 """How many flags or conflicts a summary names before it only counts."""
 CHANGE_INDENT = 26
@@ -64,7 +66,7 @@ def doing(what: str, found: Review, given: Given) -> Iterator[None]:
         yield
 
 
-def looked_at(found: Review, changes: ChangeSet | None = None) -> Summary:
+def summarized(found: Review, changes: ChangeSet | None = None) -> Summary:
     """All about the changes of a run, or about some of them; says what is done if it takes long."""
     with Progress("reading the changes"):
         whole = found.changes
@@ -129,10 +131,34 @@ def heading(entry: Entry, display: Display) -> list[str]:
         rows.append(
             ("sandbox", f"{wording.name(record.backend)}, network {wording.name(record.network)}")
         )
+        rows += [("net", line) for line in network_lines(entry)]
         open_ = [each for each in record.guarantees if not each.enforced]
         rows += [("gap", f"{wording.name(each.name)}: {wording.text(each.by)}") for each in open_]
-        rows += [("note", wording.text(typed(note))) for note in record.notes]
+        if record.notes:
+            from podbot.cli.notes import typed  # a list needs none of it
+
+            rows += [("note", wording.text(typed(note))) for note in record.notes]
     return _labelled(rows, display)
+
+
+def network_lines(entry: Entry) -> list[str]:
+    """What a run reached through the proxy, and what it was refused; nothing if it had none."""
+    if entry.layer is None or not connections.place(entry.layer).exists():
+        return []
+    from podbot.review.connections import contacts  # few runs have any
+
+    found = contacts(entry)
+    lines = []
+    for word in ("allowed", "failed", "refused"):
+        places = [
+            f"{wording.name(each.host)}:{each.port}" + (f" ({each.count})" * (each.count > 1))
+            for each in found
+            if each.verdict == word
+        ]
+        if places:
+            said = "reached" if word == "allowed" else word
+            lines.append(f"{said}: {', '.join(wording.listed(places, MOST_HOSTS))}")
+    return lines
 
 
 def _labelled(rows: Iterable[tuple[str, str]], display: Display) -> list[str]:
@@ -197,26 +223,26 @@ def conflict_text(conflict: Conflict) -> str:
     return f"{wording.text(remedies.with_names(conflict.message))} ({sides})"
 
 
-def change_line(change: Change, overview: Summary, diff: FileDiff, display: Display) -> str:
+def change_line(change: Change, summary: Summary, diff: FileDiff, display: Display) -> str:
     """One change in a list: its letter, lines, size, name, and what is special about it."""
     letter, style = LETTERS[change.kind]
     lines = f"+{diff.added} -{diff.removed}" if diff.added or diff.removed else ""
     if diff.binary or diff.large:
         lines = "binary" if diff.binary else "large"  # there are lines that nobody has been shown
     text = f"{display.paint(letter, style)}  {lines:<11}  {_amount(change):>8}  "
-    text += display.paint(described(change, overview.changes), style)
-    text += _remarks(change, overview, display)
+    text += display.paint(described(change, summary.changes), style)
+    text += _remarks(change, summary, display)
     return text + (
         "  " + display.paint("! was text, is binary now", "danger") if diff.was_text else ""
     )
 
 
-def change_title(change: Change, overview: Summary, display: Display) -> str:
+def change_title(change: Change, summary: Summary, display: Display) -> str:
     """One change by itself: what happened, to which name, and what is special about it."""
-    text = f"{_SAID.get(change.kind, change.kind.value)} {described(change, overview.changes)}"
+    text = f"{_SAID.get(change.kind, change.kind.value)} {described(change, summary.changes)}"
     amount = _amount(change)
     text = display.paint(f"{text}, {amount}" if amount else text, "title")
-    return text + _remarks(change, overview, display)
+    return text + _remarks(change, summary, display)
 
 
 def _amount(change: Change) -> str:
@@ -224,16 +250,16 @@ def _amount(change: Change) -> str:
     return wording.size(change.size) if is_file else ""
 
 
-def _remarks(change: Change, overview: Summary, display: Display) -> str:
+def _remarks(change: Change, summary: Summary, display: Display) -> str:
     text = ""
     marks = [*_marks(change), *_odd_letters(change)]
     if marks:
         text += f"  ({'; '.join(marks)})"
-    flags = overview.flags.get(change.where, ())
+    flags = summary.flags.get(change.where, ())
     for level in Level:
         if any(flag.level is level for flag in flags):
             text += "  " + display.paint(f"! {level}", STYLES[level])
-    if change.where in overview.conflicts:
+    if change.where in summary.conflicts:
         text += "  " + display.paint("! conflict", "danger")
     return text
 
@@ -272,25 +298,25 @@ def _marks(change: Change) -> list[str]:
     return marks
 
 
-def change_lines(overview: Summary, display: Display, *, every: bool = False) -> Iterator[str]:
+def change_lines(summary: Summary, display: Display, *, every: bool = False) -> Iterator[str]:
     """A line for each change, compared as it is read; one for each folder that may be folded."""
     from podbot.changes.diffs.diff import diff
 
-    for change in overview.changes:
-        if every or not overview.is_folded(change):
-            line = change_line(change, overview, diff(overview.changes, change), display)
+    for change in summary.changes:
+        if every or not summary.is_folded(change):
+            line = change_line(change, summary, diff(summary.changes, change), display)
             yield from wording.wrapped(line, display.width, CHANGE_INDENT)
-    for fold in () if every else overview.folds:
-        number = overview.folded_in(fold)
+    for fold in () if every else summary.folds:
+        number = summary.folded_in(fold)
         if number:
-            yield from wording.wrapped(folded_line(fold, overview, number), display.width, 3)
+            yield from wording.wrapped(folded_line(fold, summary, number), display.width, 3)
 
 
-def folded_line(fold: Fold, overview: Summary, number: int | None = None) -> str:
+def folded_line(fold: Fold, summary: Summary, number: int | None = None) -> str:
     """A folder as one line: how many changes (``number`` of them not told apart), size, and why."""
-    place = place_of(fold, overview.changes)
+    place = place_of(fold, summary.changes)
     if fold.source is not None:
-        return f"   {_moved(fold, place, overview.changes)}"
+        return f"   {_moved(fold, place, summary.changes)}"
     count = len(fold.changes)
     among = "" if number in (None, count) else f"{number} of "
     changes, size = wording.count(count, "change"), wording.size(fold.size)

@@ -1,0 +1,196 @@
+"""`podbot net`: what of the network a run reached or was refused, and what rules say of a host.
+
+Nothing here changes what a sandbox may reach, and nothing is connected to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+from podbot.cli import wording
+from podbot.cli.run_options import network_of
+from podbot.cli.talk import tell
+from podbot.cli.wording import Column
+from podbot.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from podbot.egress import Judgement, Rules
+    from podbot.review.connections import Contact
+    from podbot.sandbox.connections import Line
+
+ABOUT = """\
+See what of the network runs reached, what they were refused, and why. A run reaches the
+hosts that `podbot run --allow HOST` names, and no others."""
+
+EXAMPLES = """\
+examples:
+  podbot run --allow pypi -- pip download six   reach what pip needs, and nothing else
+  podbot net log last                           what did the latest run connect to?
+  podbot net log last --json                    each connection, as data
+  podbot net explain evil.example --in last     would that run have reached it, and why not?
+  podbot net explain files.pythonhosted.org --allow pypi
+  podbot net presets                            hosts by the name of what they are for
+
+exit codes: 0 done (explain: it would be reached), 1 explain: it would be refused, 2 it
+could not be told."""
+
+DONE, REFUSED = 0, 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the verbs of `podbot net`."""
+    parser.description, parser.epilog = ABOUT, EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    verbs = parser.add_subparsers(dest="verb", metavar="verb", required=True)
+    log = verbs.add_parser("log", help="the connections of a run, by host")
+    log.add_argument("id", metavar="ID", nargs="?", default="last", help="a run; default: last")
+    log.add_argument("--json", action="store_true", help="print each connection, as JSON")
+    explain = verbs.add_parser("explain", help="whether a host would be reached, and why not")
+    explain.add_argument("host", metavar="HOST[:PORT]", help="the port is 443 unless it is said")
+    explain.add_argument("--in", dest="run", metavar="ID", help="by the rules of this run")
+    explain.add_argument(
+        "--allow", action="append", default=[], metavar="HOST[:PORT]",
+        help="by these rules, as podbot run takes them; may be repeated",
+    )  # fmt: skip
+    explain.add_argument("--json", action="store_true", help="print the answer as JSON")
+    presets = verbs.add_parser("presets", help="the presets there are, and their hosts")
+    presets.add_argument("--json", action="store_true", help="print them as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what was asked for."""
+    verbs = {"log": _log, "explain": _explain, "presets": _presets}
+    return verbs[arguments.verb](arguments)
+
+
+def _log(arguments: argparse.Namespace) -> int:
+    from podbot.review import connections, finding
+    from podbot.runs import records
+
+    entry = finding.find(arguments.id, records.here())
+    if arguments.json:
+        from podbot.cli import as_data
+
+        lines, left_out = connections.lines(entry)
+        as_data.show_long({"id": entry.id, "left_out": left_out}, "connections", lines)
+        return DONE
+    found = connections.contacts(entry)
+    if found:
+        print("\n".join(_table(found)))
+        for text in _left_out(connections.lines(entry)):
+            tell(text)
+    else:
+        network = None if entry.record is None else entry.record.network
+        why = "" if network is None else f" (its network was {wording.name(network)})"
+        tell(f"run {wording.name(entry.called)} went through no proxy{why}")
+    return DONE
+
+
+def _left_out(noted: tuple[Sequence[Line], int]) -> list[str]:
+    return [f"{wording.count(noted[1], 'connection')} more were not noted"] if noted[1] else []
+
+
+def _table(found: Sequence[Contact]) -> list[str]:
+    columns = (
+        Column("HOST", gives_way=True),
+        Column("PORT"),
+        Column("VERDICT"),
+        Column("TIMES"),
+        Column("SENT"),
+        Column("RECEIVED"),
+        Column("WHY", gives_way=True),
+    )
+    rows = [
+        (
+            wording.name(each.host) or wording.UNKNOWN,
+            str(each.port),
+            wording.name(each.verdict),
+            str(each.count),
+            wording.size(each.sent),
+            wording.size(each.received),
+            wording.text(each.reason),
+        )
+        for each in found
+    ]
+    return wording.table(columns, rows, wording.display_of(sys.stdout))
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    host, port = _place(arguments.host)
+    rules = _rules(arguments)
+    found = rules.judge(host, port)
+    if arguments.json:
+        from podbot.cli import as_data
+
+        answer = {"host": host, "port": port, "allowed": found.allowed, "rule": found.rule}
+        as_data.show({**answer, "reason": found.reason, "would_allow": found.would_allow})
+    else:
+        _tell(host, port, found)
+    return DONE if found.allowed else REFUSED
+
+
+def _tell(host: str, port: int, found: Judgement) -> None:
+    place = f"{wording.name(host)}:{port}"
+    if found.allowed:
+        tell(f"{place} would be reached: {wording.text(found.rule or '')} allows it")
+        tell("(unless its name leads to an address of this machine or of a private network)")
+        return
+    tell(f"{place} would be refused: {wording.text(found.reason)}")
+    if found.would_allow is not None:
+        tell(f"to allow it: podbot run --allow {shlex.quote(found.would_allow)}")
+
+
+def _rules(arguments: argparse.Namespace) -> Rules:
+    """The rules that are asked about."""
+    from podbot.egress import Rules
+
+    if arguments.run is None:
+        network = network_of(None, arguments.allow)
+        return Rules() if network is None else network.rules
+    if arguments.allow:
+        raise ConfigError("--in and --allow exclude each other", remedy="leave one of them out")
+    from podbot.review import finding
+    from podbot.runs import records
+    from podbot.sandbox.network import Network
+
+    record = finding.find(arguments.run, records.here()).record
+    network = None if record is None else Network(record.network)
+    if network is not None and not network.separate:
+        raise ConfigError(
+            f"run {arguments.run} had the network of this machine: no rules held for it",
+            remedy="start it with --allow HOST instead of --net host",
+        )
+    return network.rules if network is not None and network.proxied else Rules()
+
+
+def _place(text: str) -> tuple[str, int]:
+    """A host and a port as people write them, also as a part of a URL."""
+    scheme, found, rest = text.partition("://")
+    place = rest.partition("/")[0].rpartition("@")[2] if found else text
+    host, colon, port = place.rpartition(":")
+    if colon and port.isdigit() and len(port) < 6 and not host.endswith(":"):
+        return host.strip("[]"), int(port)
+    return place.strip("[]"), 80 if scheme == "http" and found else 443
+
+
+def _presets(arguments: argparse.Namespace) -> int:
+    from podbot.egress import PRESETS
+
+    if arguments.json:
+        from podbot.cli import as_data
+
+        as_data.show({"presets": {name: list(words) for name, words in PRESETS.items()}})
+        return DONE
+    columns = (Column("PRESET"), Column("ALLOWS"))
+    rows = [
+        (name if number == 0 else "", word)
+        for name, words in PRESETS.items()
+        for number, word in enumerate(words)
+    ]
+    print("\n".join(wording.table(columns, rows, wording.display_of(sys.stdout))))
+    return DONE

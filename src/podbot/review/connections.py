@@ -1,0 +1,68 @@
+"""What of the network a run reached, and what it was refused, gathered by host.
+
+What was noted came from inside: hosts are names that somebody in there chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from podbot.frozen import dataclass
+from podbot.runs.records import Entry
+from podbot.sandbox import connections
+from podbot.sandbox.connections import Line
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """All connections to one host and port that had the same end.
+
+    ``verdict`` is ``allowed``, ``refused`` or ``failed``; ``reason`` says why for the last two, and
+    ``would_allow`` is the word that would have allowed it. ``sent`` and ``received`` are bytes.
+    """
+
+    host: str
+    port: int
+    verdict: str
+    count: int
+    sent: int = 0
+    received: int = 0
+    reason: str = ""
+    would_allow: str | None = None
+
+
+def lines(entry: Entry) -> tuple[tuple[Line, ...], int]:
+    """Each connection that was noted, the oldest first, and how many were left out."""
+    return ((), 0) if entry.layer is None else connections.read(entry.layer)
+
+
+def contacts(entry: Entry) -> tuple[Contact, ...]:
+    """The connections of a run by host, in the order in which they first came."""
+    return gathered(lines(entry)[0])
+
+
+def gathered(each: Iterable[Line]) -> tuple[Contact, ...]:
+    """Connections by host, in the order in which they first came."""
+    found: dict[tuple[str, int, str], Contact] = {}
+    for line in each:
+        key = (_text(line, "host"), _number(line, "port"), _text(line, "verdict"))
+        before = found.get(key)
+        found[key] = Contact(
+            *key,
+            1 if before is None else before.count + 1,
+            _number(line, "bytes_up") + (0 if before is None else before.sent),
+            _number(line, "bytes_down") + (0 if before is None else before.received),
+            _text(line, "reason"),
+            _text(line, "would_allow") or None,
+        )
+    return tuple(found.values())
+
+
+def _text(line: Line, key: str) -> str:
+    value = line.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(line: Line, key: str) -> int:
+    value = line.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,251 @@
+"""`podbot run --allow`, what is said of refused hosts while it runs, and `podbot net`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_runs import PODBOT, workplace
+from hosts_servers import serving
+from screen import Screen
+
+from podbot.egress import HOST_NAME, PRESETS
+from podbot.launch.interludes import OtherScreen
+
+CONNECT = r"""
+ask() {
+    exec 3<>/dev/tcp/127.0.0.1/3128
+    printf "CONNECT $1 HTTP/1.1\r\nHost: $1\r\n\r\n" >&3
+    head -1 <&3 >/dev/null
+    exec 3>&-
+}
+"""
+REFUSED = "podbot run: refused: denied.example:443 is not on the allowlist"
+REMEDY = "to allow it: podbot run --allow denied.example"
+
+
+@pytest.fixture
+def project() -> Iterator[Path]:
+    with workplace() as folder:
+        yield folder
+
+
+def podbot(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PODBOT, *words], cwd=project, capture_output=True, text=True, check=False, stdin=-3
+    )
+
+
+def run(project: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A run that may reach a.example, with its changes kept as *one*."""
+    options = ("--allow", "a.example", "--keep", "--name", "one", *words)
+    return podbot(project, "run", *options, "--", "bash", "-c", CONNECT + script)
+
+
+# While it runs
+
+
+def test_a_refused_host_is_named_while_the_command_runs(project: Path) -> None:
+    script = CONNECT + "ask denied.example:443; read line; echo over"
+    with subprocess.Popen(
+        [*PODBOT, "run", "--allow", "a.example", "--", "bash", "-c", script],
+        cwd=project, stdin=-1, stdout=-1, stderr=-1, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stderr is not None
+        said = []
+        while not said or REMEDY not in said[-1]:
+            said.append(process.stderr.readline())
+            assert said[-1], said
+        assert REFUSED in said[-2]
+        assert process.poll() is None  # it still waits for its line
+
+        stdout, rest = process.communicate("\n")
+
+    assert (process.returncode, stdout) == (0, "over\n")
+    assert "refused" not in rest
+
+
+def test_it_is_named_at_a_terminal_too(project: Path) -> None:
+    script = CONNECT + "ask denied.example:443; read line; echo over"
+    command = [*PODBOT, "run", "--allow", "a.example", "--", "bash", "-c", script]
+    with Screen(command, cwd=project) as screen:
+        assert screen.see(REMEDY).decode().split(REFUSED)[1].startswith("\r\n")  # lines are lines
+        screen.type("\r")
+        screen.see("over")
+        assert screen.end() == 0
+        assert screen.seen.count(b"refused") == 1
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (r"printf '\033[?1049h'", r"printf '\033[?1049l'"),
+        (r"printf '\033[?25;47h'", r"printf '\033[?47l'"),
+        ("stty -icanon -echo", "stty icanon echo"),
+    ],
+)
+def test_while_a_program_has_the_whole_terminal_it_is_kept(
+    project: Path, begin: str, end: str
+) -> None:
+    ask = "ask denied.example:443; echo asked; read line; echo still"
+    script = f"{begin}; {ask}; {end}; read line"
+    command = [*PODBOT, "run", "--allow", "a.example", "--", "bash", "-c", CONNECT + script]
+    with Screen(command, cwd=project) as screen:
+        screen.see("asked")
+        screen.type("\n")
+        assert b"refused" not in screen.see("still")
+        screen.see(REMEDY)
+        screen.type("\n")
+        assert screen.end() == 0
+
+
+def test_what_was_kept_is_said_in_the_end(project: Path) -> None:
+    script = CONNECT + r"printf '\033[?1049h'; ask denied.example:443; echo last"
+    command = [*PODBOT, "run", "--allow", "a.example", "--", "bash", "-c", script]
+    with Screen(command, cwd=project) as screen:
+        assert b"refused" not in screen.see("last")
+        screen.see(REMEDY)
+        assert screen.end() == 0
+
+
+def test_each_host_is_named_once_and_very_many_are_not(project: Path) -> None:
+    done = run(project, "for i in $(seq 30); do ask h$i.example:443; ask h$i.example:443; done")
+
+    named = [line for line in done.stderr.splitlines() if "is not on the allowlist" in line]
+    assert len(named) == len(set(named)) == 20
+    assert done.stderr.count("more than can be named here") == 1
+
+
+def test_the_other_screen_is_noticed_when_its_name_comes_in_pieces() -> None:
+    screen = OtherScreen()
+    for part, on in [(b"text \x1b[?10", False), (b"49h", True), (b"x" * 99, True),
+                     (b"\x1b[?2004;1049", True), (b"l", False)]:  # fmt: skip
+        screen.see(part)
+        assert screen.on is on
+
+
+# What may be named
+
+
+def test_what_is_allowed_is_reached(project: Path) -> None:
+    with serving({"/": b"of the host"}) as (port, asked):
+        url = f"http://{HOST_NAME}:{port}/"
+        script = (
+            f"exec 3<>/dev/tcp/127.0.0.1/3128; printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
+        )
+        done = podbot(project, "run", "--allow", f"{HOST_NAME}:{port}", "--", "bash", "-c", script)
+    assert done.stdout.endswith("of the host") and asked == ["/"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--net", "none", "--allow", "a.example"), "contradict"),
+        (("--allow", "https://a.example/x"), "a host is named, not a URL: a.example"),
+        (("--allow", "localhost:80"), f"{HOST_NAME}:PORT"),
+        (("--backend", "local", "--allow", "a.example"), "--allow cannot be used"),
+        (("--backend", "local", "--net", "allow"), "--net cannot be used"),
+    ],
+)
+def test_what_cannot_be_allowed_is_refused_with_what_to_do(
+    project: Path, words: tuple[str, ...], why: str
+) -> None:
+    done = podbot(project, "run", *words, "--", "touch", "made")
+
+    assert done.returncode == 125 and why in done.stderr and "remedy:" in done.stderr
+    assert not (project / "made").exists()
+
+
+def test_presets_are_named_beside_hosts(project: Path) -> None:
+    done = run(project, "ask denied.example:443; touch made", "--allow", "pypi", "--net", "allow")
+
+    assert done.returncode == 0, done.stderr
+    shown = podbot(project, "changes", "show", "one").stdout
+    assert "network allow a.example, @pypi" in shown
+    assert podbot(project, "net", "explain", "pypi.org", "--in", "one").returncode == 0
+
+
+# Afterwards
+
+
+def test_what_was_reached_and_refused_is_part_of_the_review(project: Path) -> None:
+    with serving({"/": b"x" * 1000}) as (port, _):
+        url = f"http://{HOST_NAME}:{port}/"
+        get = f"printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
+        asks = "ask denied.example:443; ask denied.example:443; touch made"
+        script = f"exec 3<>/dev/tcp/127.0.0.1/3128; {get}; {asks}"
+        done = run(project, script, "--allow", f"{HOST_NAME}:{port}")
+    refused = "refused: denied.example:443 (2)"
+    assert f"network, reached: {HOST_NAME}:{port}\n" in done.stderr
+    assert f"network, {refused}\n" in done.stderr
+
+    shown = podbot(project, "changes", "show", "one").stdout
+    assert f"reached: {HOST_NAME}:{port}" in shown and refused in shown
+    contacts = json.loads(podbot(project, "changes", "show", "one", "--json").stdout)["connections"]
+    assert [(each["verdict"], each["count"]) for each in contacts] == [
+        ("allowed", 1), ("refused", 2),
+    ]  # fmt: skip
+    assert contacts[0]["bytes_down"] >= 1000
+
+    log = podbot(project, "net", "log", "one")
+    rows = [line.split() for line in log.stdout.splitlines()]
+    assert rows[0][:4] == ["HOST", "PORT", "VERDICT", "TIMES"]
+    assert ["denied.example", "443", "refused", "2"] in [row[:4] for row in rows]
+    each = json.loads(podbot(project, "net", "log", "one", "--json").stdout)
+    assert [line["host"] for line in each["connections"]] == [
+        HOST_NAME, "denied.example", "denied.example",
+    ]  # fmt: skip
+
+
+def test_programs_are_told_in_the_outcome_and_nothing_is_said_besides(project: Path) -> None:
+    done = run(project, "ask denied.example:443", "--json")
+
+    outcome = json.loads(done.stderr)
+    assert [(each["host"], each["would_allow"]) for each in outcome["connections"]] == [
+        ("denied.example", "denied.example")
+    ]
+
+
+def test_a_run_without_a_proxy_has_no_log(project: Path) -> None:
+    podbot(project, "run", "--keep", "--name", "one", "--", "touch", "made")
+
+    assert "its network was none" in podbot(project, "net", "log", "one").stdout
+    assert "connections" not in podbot(project, "changes", "show", "one").stdout
+    done = podbot(project, "net", "explain", "a.example", "--in", "one")
+    assert done.returncode == 1 and "would be refused" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("pypi.org", "--allow", "pypi"), 0, "pypi.org:443 would be reached"),
+        (("pypi.org:8443", "--allow", "pypi"), 1, "to allow it: podbot run --allow pypi.org:8443"),
+        (("http://b.example/x?y", "--allow", "a.example"), 1, "b.example:80 would be refused"),
+        (("WWW.A.example.", "--allow", "*.a.example"), 0, "would be reached: *.a.example allows"),
+        (("127.1", "--allow", "a.example"), 1, "would be refused"),
+        (("a.example",), 1, "would be refused"),
+        (("a.example", "--allow", "*"), 2, ""),
+        (("a.example", "--allow", "b.example", "--in", "last"), 2, ""),
+    ],
+)
+def test_what_rules_say_of_a_host_is_explained(
+    project: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    done = podbot(project, "net", "explain", *words)
+
+    assert done.returncode == code, done
+    assert said in done.stdout
+    if code < 2:
+        answer = json.loads(podbot(project, "net", "explain", *words, "--json").stdout)
+        assert answer["allowed"] is (code == 0)
+
+
+def test_presets_are_listed(project: Path) -> None:
+    text = podbot(project, "net", "presets").stdout
+    assert all(word in text for words in PRESETS.values() for word in words)
+    data = json.loads(podbot(project, "net", "presets", "--json").stdout)
+    assert data == {"presets": {name: list(words) for name, words in PRESETS.items()}}
