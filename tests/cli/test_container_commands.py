@@ -68,6 +68,20 @@ def test_ps_shows_whose_containers_there_are(
     assert [each["owner"]["state"] for each in told] == ["alive", "dead", "unknown"]
 
 
+def test_ps_shows_the_session_that_a_container_works_for(
+    service: ServiceOfContainers, alive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marks = {labels.OWNER: alive, labels.KIND: "sandbox", labels.SESSION: "the-session"}
+    of_tools = container("tools", alive, Created=5, Labels=marks)
+    service.containers = [of_tools, container("other", alive, Created=4)]
+
+    shown = outcome(capsys, "ps").splitlines()
+    told = json.loads(outcome(capsys, "ps", "--json"))["containers"]
+
+    assert "SESSION" in shown[0] and "the-session" in shown[1]
+    assert [each["session"] for each in told] == ["the-session", None]
+
+
 def test_ps_says_that_there_is_nothing(
     service: ServiceOfContainers, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from podbot.engine import BindMount, Facts, Profile
+from podbot.engine import BindMount, Facts, Profile, labels
 from podbot.errors import Kind, LaunchError
 from podbot.frozen import replace
 from podbot.sandbox import Limits, Policy, layers
@@ -221,3 +222,18 @@ def test_which_system_calls_there_are_is_said() -> None:
 def test_a_kernel_of_its_own_is_said() -> None:
     assert said(made(runtime="runsc"))["kernel"] == (True, "runsc: gVisor's kernel, not the host's")
     assert said(made(runtime="crun"))["kernel"] == (False, "crun: the host's kernel, shared")
+
+
+def test_a_container_bears_the_session_it_works_for() -> None:
+    given = Settings(image="image", session="the-session")
+    assert _plan.spec(draft(given)).labels[labels.SESSION] == "the-session"
+    assert labels.SESSION not in _plan.spec(draft()).labels
+    with pytest.raises(LaunchError, match="the id of a session"):
+        Settings(image="image", session="a b")
+
+
+@pytest.mark.parametrize("image", ["", None])
+def test_an_image_without_a_name_is_missing(image: Any) -> None:
+    with pytest.raises(LaunchError) as raised:
+        Settings(image=image)
+    assert raised.value.kind is Kind.MISSING_REQUIRED

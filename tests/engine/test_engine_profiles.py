@@ -271,9 +271,9 @@ def test_the_callers_user_is_mapped_onto_nobody_where_that_is_asked_for() -> Non
 
 
 def test_a_blank_image_is_refused_before_any_engine_is_asked() -> None:
-    for blank in ("", "  \n"):
+    for blank in ("", "  \n", None):
         with pytest.raises(ConfigError) as caught:
-            ContainerSpec(blank)
+            ContainerSpec(blank)  # type: ignore[arg-type]  # callers need not be typed
         assert caught.value.kind is Kind.MISSING_REQUIRED
         assert caught.value.field == "image"
         assert "podbot image build" in str(caught.value.remedy)
@@ -283,6 +283,7 @@ def test_a_blank_image_is_refused_before_any_engine_is_asked() -> None:
     "make",
     [
         lambda: ContainerSpec("x\0y"),
+        lambda: ContainerSpec(3),  # type: ignore[arg-type]
         lambda: ContainerSpec(IMAGE, ("a\0b",)),
         lambda: ContainerSpec(IMAGE, entrypoint=("\0",)),
         lambda: ContainerSpec(IMAGE, env={"A=B": "c"}),

@@ -114,6 +114,18 @@ async def started(handlers: Handlers) -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_resources_and_prompts_are_asked_for_in_vain_but_answered(
+    mode: str, handlers: Handlers, session: Session
+) -> None:
+    async def talk(client: Client) -> None:
+        assert (await client.list_resources()).resources == []
+        assert (await client.list_resource_templates()).resource_templates == []
+        assert (await client.list_prompts()).prompts == []
+
+    talking(handlers, session, talk, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_tools_are_listed_with_their_schemas_and_called(
     mode: str, handlers: Handlers, session: Session
 ) -> None:

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podbot.errors import PromptError
+from podbot.errors import PromptError, ToolValidationError
 from podbot.prompt import AnyTool, MarkdownSection, Prompt, Tool, ToolContext, ToolResult
+from podbot.prompt.builtins.podman import PodmanShellSection
+from podbot.runtime.events import InProcessEventBus
+from podbot.runtime.session import Session
+from podbot.tools import UnsafeLocalSandboxSection
 
 # A machine under load is slow; that says nothing about what is tested.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -131,11 +135,17 @@ def test_each_provider_gets_its_format() -> None:
         sections=[MarkdownSection(key="a", title="A", template="", tools=[IDLE])],
     )
     schema = IDLE.json_schema()
+    strict = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 
     assert prompt.tools_for("openai") == [
         {
             "type": "function",
-            "function": {"name": "idle", "description": "Wait.", "parameters": schema},
+            "function": {
+                "name": "idle",
+                "description": "Wait.",
+                "parameters": strict,
+                "strict": True,
+            },
         }
     ]
     assert prompt.tools_for("openai-responses") == [
@@ -143,8 +153,8 @@ def test_each_provider_gets_its_format() -> None:
             "type": "function",
             "name": "idle",
             "description": "Wait.",
-            "parameters": schema,
-            "strict": False,
+            "parameters": strict,
+            "strict": True,
         }
     ]
     assert prompt.tools_for("anthropic") == [
@@ -195,3 +205,90 @@ def test_what_the_schema_allows_is_accepted(arguments: dict[str, object]) -> Non
 
         assert isinstance(found, Search)
         assert found.pattern == arguments["pattern"]
+
+
+# What OpenAI's strict mode takes: https://platform.openai.com/docs/guides/structured-outputs
+STRICT_KEYWORDS = {
+    "type", "description", "properties", "required", "additionalProperties", "items", "anyOf",
+    "enum", "minimum", "maximum", "minItems", "maxItems",
+}  # fmt: skip
+
+
+def strictly(schema: Any) -> None:
+    """See that a schema is one that strict mode accepts."""
+    assert set(schema) <= STRICT_KEYWORDS, schema
+    if schema.get("type") == "object":
+        assert schema["additionalProperties"] is False
+        assert schema["required"] == list(schema["properties"])
+        for each in schema["properties"].values():
+            strictly(each)
+    if "items" in schema:
+        strictly(schema["items"])
+    for each in schema.get("anyOf", ()):
+        assert "anyOf" not in each
+        strictly(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    pair: tuple[int, str]
+    table: Mapping[str, int] = field(default_factory=dict)
+    either: Mapping[str, str] | str | None = None
+    text: str = field(default="usual", metadata={"description": "Some text.", "max_length": 9})
+    number: int = field(default=3, metadata={"minimum": 1})
+    word: Literal["a", "b"] = "a"
+
+
+class Odds:
+    def take(self, params: Odd, *, context: ToolContext) -> ToolResult[Odd]:
+        return ToolResult("Taken.", params)
+
+
+ODD = Tool[Odd, Odd](name="odd", description="Take odd things.", handler=Odds().take)
+
+
+@pytest.mark.parametrize("form", ["openai", "openai-responses"])
+def test_every_tool_has_a_schema_that_strict_mode_accepts(form: Any) -> None:
+    session = Session(bus=InProcessEventBus())
+    suite = UnsafeLocalSandboxSection(session=session)
+    shell = PodmanShellSection(session=session)
+    odd = MarkdownSection(key="odd", title="Odd", template="", tools=[ODD, IDLE])
+    for section in (suite, shell, odd):
+        prompt = Prompt(ns="tests", key="strict", sections=[section])
+        for tool in prompt.tools_for(form):
+            told: Any = tool.get("function", tool)
+            assert told["strict"] is True
+            strictly(told["parameters"])
+        section.close()
+
+
+def test_what_fits_a_strict_schema_is_accepted() -> None:
+    pairs = [{"name": "a", "value": 1}, {"name": "b", "value": 2}]
+    given = {"pair": [1, "x"], "table": pairs, "either": [], "text": None, "number": None}
+    assert ODD.parse({**given, "word": None}) == Odd((1, "x"), {"a": 1, "b": 2}, {})
+    assert ODD.parse({**given, "word": "b", "either": None}) == Odd(
+        (1, "x"), {"a": 1, "b": 2}, None, word="b"
+    )
+    properties: Any = ODD.strict_json_schema()["properties"]
+    assert properties["text"]["description"] == 'Some text. Null means "usual".'
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [{"name": "a"}],
+        [{"name": "a", "value": 1, "more": 2}],
+        [{"name": 1, "value": 1}],
+        [{"name": "a", "value": 1}, {"name": "a", "value": 2}],
+        [{"name": "a", "value": "x"}],
+        ["a"],
+    ],
+)
+def test_a_list_that_is_no_table_is_refused(table: object) -> None:
+    with pytest.raises(ToolValidationError, match="table"):
+        ODD.parse({"pair": [1, "x"], "table": table})
+
+
+def test_null_is_no_value_where_there_is_no_default() -> None:
+    with pytest.raises(ToolValidationError, match="pair"):
+        ODD.parse({"pair": None})

@@ -235,6 +235,51 @@ def test_what_a_reducer_dispatches_or_publishes_is_handled_after_it(
     assert len(session.query(ToolInvoked).all()) == 1
 
 
+def test_a_guard_does_or_refuses_what_a_program_dispatches(session: Session) -> None:
+    done: list[str] = []
+
+    def check(event: AddStep) -> None:
+        if not event.text:
+            raise ValueError("an empty step")
+        done.append(event.text)
+
+    session.mutate(Plan).register(AddStep, add_step)
+    session.mutate(Plan).guard(AddStep, check)
+    session.mutate(Plan).dispatch(AddStep("one"))
+    session.mutate().dispatch(AddStep("two"))
+    for dispatch in (session.mutate(Plan).dispatch, session.mutate().dispatch):
+        with pytest.raises(ValueError, match="an empty step"):
+            dispatch(AddStep(""))
+    assert done == ["one", "two"]
+    plan = session.query(Plan).latest()
+    assert plan is not None and [step.text for step in plan.steps] == ["one", "two"]
+
+
+def test_values_of_tools_and_clones_pass_no_guard(session: Session) -> None:
+    done: list[AddStep] = []
+    session.mutate(Plan).register(AddStep, add_step)
+    session.mutate(Plan).guard(AddStep, done.append)
+    session.bus.publish(called(session, AddStep("by a tool")))
+    session.clone(bus=InProcessEventBus()).mutate().dispatch(AddStep("in a clone"))
+    assert done == [] and session.query(Plan).latest() is not None
+
+
+def test_a_reducer_dispatches_nothing_that_has_a_guard(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[AddStep] = []
+
+    def passes_on(values: Slice[Note], event: Note, *, context: ReducerContext) -> Slice[Note]:
+        context.session.mutate().dispatch(AddStep(event.text))
+        return values.appended(event)
+
+    session.mutate(Plan).guard(AddStep, done.append)
+    session.mutate(Note).register(Note, passes_on)
+    session.mutate(Note).dispatch(Note("x"))
+    assert done == [] and session.query(Note).all() == ()
+    assert "from outside of reducers" in caplog.text
+
+
 def test_two_sessions_whose_reducers_dispatch_to_each_other_finish(bus: InProcessEventBus) -> None:
     one, other = Session(bus=bus), Session(bus=bus)
 

@@ -30,6 +30,8 @@ class CommandTests(SectionTests):
     eval_characters: int | None = None
     sees_workspace_path = False
     """Whether ``/workspace`` exists inside commands."""
+    takes_strings = True
+    """Whether a command may be one string."""
 
     @pytest.fixture(autouse=True)
     def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +44,7 @@ class CommandTests(SectionTests):
         done = place.shell("echo out; echo err >&2; exit 3")
         assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
         assert done.command == ("sh", "-c", "echo out; echo err >&2; exit 3")
-        assert (done.cwd, done.timed_out) == ("/", False)
+        assert (done.cwd, done.timed_out) == ("/workspace", False)
         assert done.duration_ms >= 0
         fields = [field.name for field in dataclasses.fields(done)]
         assert fields == [
@@ -52,6 +54,17 @@ class CommandTests(SectionTests):
     def test_no_shell_reads_the_words(self, place: Place) -> None:
         done = place.ok("shell_execute", command=["echo", "$HOME", "*", ";", "false"])
         assert done.stdout == "$HOME * ; false\n"
+
+    def test_one_string_is_for_a_shell_where_there_may_be_one(self, place: Place) -> None:
+        if self.takes_strings:
+            done = place.ok("shell_execute", command="echo a b | wc -w; exit 3")
+            assert (done.stdout.strip(), done.exit_code) == ("2", 3)
+            assert done.command == ("sh", "-c", "echo a b | wc -w; exit 3")
+        else:
+            message = place.fails("shell_execute", command="echo a b | wc -w")
+            assert "gives none to a shell" in message
+        text = place.prompt.render(session=place.session).text
+        assert ("`sh -c`" in text) == self.takes_strings
 
     def test_a_command_that_is_not_there_is_data_too(self, place: Place) -> None:
         done = place.ok("shell_execute", command=["no-such-command"])
@@ -65,7 +78,9 @@ class CommandTests(SectionTests):
             ({"command": []}, "command is empty"),
             ({"command": [""]}, "command is empty"),
             ({"command": [" "]}, "command is empty"),
-            ({"command": "ls -l"}, "command"),
+            ({"command": " "}, "command"),
+            ({"command": "x" * 4097}, "command"),
+            ({"command": "echo é"}, "command"),
             ({"command": ["echo", "é"]}, "ASCII"),
             ({"command": ["echo", "a\0b"]}, "NUL"),
             ({"command": ["echo", "x" * 4093]}, "4097 characters"),
@@ -108,11 +123,27 @@ class CommandTests(SectionTests):
         place.ok("write_file", file_path="src/deep/a.txt", content="x")
         for cwd in ("src/deep", "/workspace/src/deep"):
             done = place.ok("shell_execute", command=["ls"], cwd=cwd)
-            assert (done.stdout, done.cwd) == ("a.txt\n", "src/deep")
+            assert (done.stdout, done.cwd) == ("a.txt\n", "/workspace/src/deep")
         for cwd in (None, "/", "/workspace"):
             done = place.ok("shell_execute", command=["ls"], cwd=cwd)
-            assert (done.stdout, done.cwd) == ("src\n", "/")
+            assert (done.stdout, done.cwd) == ("src\n", "/workspace")
         assert place.ok("shell_execute", command=["ls"]).stdout == "src\n"
+
+    def test_the_folder_of_a_result_can_be_given_back(self, place: Place) -> None:
+        place.ok("write_file", file_path="src/deep/a.txt", content="x")
+        for cwd in ("src/deep", "/"):
+            done = place.ok("shell_execute", command=["pwd"], cwd=cwd)
+            again = place.ok("shell_execute", command=["pwd"], cwd=done.cwd)
+            assert (again.stdout, again.cwd) == (done.stdout, done.cwd)
+            if self.sees_workspace_path:
+                assert done.stdout == f"{done.cwd}\n"
+
+    def test_messages_call_the_workspace_as_tools_do(self, place: Place) -> None:
+        place.ok("write_file", file_path="a.txt", content="x")
+        for cwd in ("missing", "a.txt"):
+            message = place.fails("shell_execute", command=["pwd"], cwd=cwd)
+            assert f"/workspace/{cwd}" in message
+            assert place.sandbox.workdir == "/workspace" or place.sandbox.workdir not in message
 
     def test_stdin_and_environment_arrive(self, session: Session) -> None:
         place = Place(session, self.make_section(session, base_environment={"BASE": "b", "X": "1"}))
@@ -258,6 +289,12 @@ class CommandTests(SectionTests):
         assert [str(path) for path in place.ok("glob", pattern="*").matches] == names
 
     # evaluate_python
+
+    def test_equal_evaluations_are_each_kept(self, place: Place) -> None:
+        for _ in range(3):
+            place.ok("evaluate_python", code="1 + 1")
+        results = place.session.query(EvalResult).all()
+        assert [result.value_repr for result in results] == ["2", "2", "2"]
 
     def test_code_gives_its_last_value_and_what_it_printed(self, place: Place) -> None:
         code = "import sys\nprint('out', end='')\nprint('err', file=sys.stderr, end='')\n'x' * 3"
@@ -453,11 +490,15 @@ class CommandTests(SectionTests):
         place.shell("mkdir many; cd many; seq 2500 | xargs touch")
         known = place.session.query(VirtualFileSystem).latest()
         assert known is not None and not known.complete
+        assert known.left_out == 2501 - len(known.files) > 0
+        assert "many/2500" in place.files
         assert place.files["mine.txt"].content == "x"
         place.shell("echo longer > mine.txt")
         assert place.files["mine.txt"].content == "longer\n"
         place.shell("rm mine.txt")
         assert "mine.txt" not in place.files
+        place.shell("echo late > many/late")
+        assert place.files["many/late"].content == "late\n"
         place.shell("rm -r many")
         known = place.session.query(VirtualFileSystem).latest()
         assert known is not None and known.complete and known.files == ()

@@ -6,6 +6,7 @@ import pytest
 from workplace import COMMAND_TOOLS, FILE_TOOLS, Place, SectionTests
 
 from podbot.prompt import Deadline
+from podbot.tools._file_tools import READ_BYTES
 
 ESCAPES = [
     "../x",
@@ -175,10 +176,11 @@ class FileTests(SectionTests):
         assert result.value.total_lines == 12_000
         assert "offset=10002" in result.message
         assert place.ok("read_file", file_path="a.txt").limit == 2000
-        assert place.ok("read_file", file_path="a.txt", limit=5000).limit == 2000
         assert place.ok("read_file", file_path="a.txt", offset=12_000).content == ""
 
-    @pytest.mark.parametrize("arguments", [{"offset": -1}, {"limit": 0}, {"limit": -5}])
+    @pytest.mark.parametrize(
+        "arguments", [{"offset": -1}, {"limit": 0}, {"limit": -5}, {"limit": 2001}]
+    )
     def test_read_file_refuses_what_is_no_range(
         self, place: Place, arguments: dict[str, int]
     ) -> None:
@@ -192,6 +194,14 @@ class FileTests(SectionTests):
     def test_read_file_says_what_is_no_text(self, place: Place, data: bytes, said: str) -> None:
         place.write("a.bin", data)
         assert said in place.fails("read_file", file_path="a.bin")
+
+    def test_no_message_advises_a_tool_that_is_not_there(self, place: Place) -> None:
+        place.write("a.bin", b"\0")
+        place.write("long.txt", b"x" * (READ_BYTES + 1))
+        names = [tool.name for tool in place.section.tools]
+        for path in ("a.bin", "long.txt", "missing.txt"):
+            message = place.fails("read_file", file_path=path)
+            assert "shell_execute" not in message or "shell_execute" in names
 
     def test_read_file_says_what_is_missing_or_no_file(self, place: Place) -> None:
         assert "use ls or glob" in place.fails("read_file", file_path="nothing.txt")

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from workplace import Clock, Place, SectionTests
 
+from podbot.errors import PodbotError
 from podbot.runtime.events import InProcessEventBus, ToolInvoked
 from podbot.runtime.session import Session
-from podbot.tools import HostMount, VirtualFileSystem
+from podbot.tools import DeleteEntry, HostMount, VfsPath, VirtualFileSystem, WriteFile
 
 
 class SessionTests(SectionTests):
@@ -81,6 +82,62 @@ class SessionTests(SectionTests):
         message = place.fails("write_file", **arguments)
         assert message
         assert place.session.query(VirtualFileSystem).all() == before
+        assert place.ok("ls").entries == ()
+
+    def test_nothing_is_said_to_be_complete_before_anybody_looked(
+        self, session: Session, project: Path
+    ) -> None:
+        place = self.mounted(session, HostMount("project"))
+        known = session.query(VirtualFileSystem).latest()
+        assert known is not None and known.files and not known.complete
+        place.ok("ls")
+        known = session.query(VirtualFileSystem).latest()
+        assert known is not None and known.complete and known.left_out == 0
+        place.section.close()
+
+    # What programs dispatch
+
+    def test_a_file_that_a_program_dispatches_is_written(self, place: Place) -> None:
+        files = place.session.mutate(VirtualFileSystem)
+        files.dispatch(WriteFile(VfsPath(("notes", "a.txt")), "one\n"))
+        assert place.ok("read_file", file_path="notes/a.txt").content == "   1 | one"
+        place.session.mutate().dispatch(
+            WriteFile(VfsPath(("notes", "a.txt")), "two\n", mode="append")
+        )
+        assert place.read("notes/a.txt") == b"one\ntwo\n"
+        assert place.files["notes/a.txt"].content == "one\ntwo\n"
+        files.dispatch(DeleteEntry(VfsPath(("notes",))))
+        assert place.ok("ls").entries == ()
+        assert place.files == {}
+
+    @pytest.mark.parametrize(
+        ("event", "said"),
+        [
+            (WriteFile(VfsPath(("..", "a.txt")), "x"), r"'\.\.'"),
+            (WriteFile(VfsPath(("there.txt",)), "x"), "exists"),
+            (WriteFile(VfsPath(("a.bin",)), None, encoding="binary"), "its text"),
+            (DeleteEntry(VfsPath(("missing",))), "missing"),
+            (DeleteEntry(VfsPath()), "workspace itself"),
+        ],
+    )
+    def test_what_cannot_be_done_is_refused_and_nothing_is_noted(
+        self, place: Place, event: object, said: str
+    ) -> None:
+        place.ok("write_file", file_path="there.txt", content="there")
+        before = place.session.query(VirtualFileSystem).all()
+        with pytest.raises(PodbotError, match=said):
+            place.session.mutate(VirtualFileSystem).dispatch(event)
+        assert place.session.query(VirtualFileSystem).all() == before
+
+    def test_a_closed_workspace_takes_no_files(self, place: Place) -> None:
+        place.section.close()
+        with pytest.raises(PodbotError, match="closed"):
+            place.session.mutate(VirtualFileSystem).dispatch(WriteFile(VfsPath(("a",)), "x"))
+
+    def test_a_clone_without_a_section_of_its_own_writes_nowhere(self, place: Place) -> None:
+        place.ok("ls")
+        other = place.session.clone(bus=InProcessEventBus())
+        other.mutate(VirtualFileSystem).dispatch(WriteFile(VfsPath(("a.txt",)), "x"))
         assert place.ok("ls").entries == ()
 
     def test_a_reset_session_learns_of_the_workspace_again(self, place: Place) -> None:
@@ -176,6 +233,19 @@ class SessionTests(SectionTests):
         section.close()
         assert place.ok("read_file", file_path="mine.txt").total_lines == 1
         place.section.close()
+
+    def test_a_clone_is_told_of_on_the_bus_it_was_given(self, place: Place) -> None:
+        session = place.session.clone(bus=InProcessEventBus())
+        bus = InProcessEventBus()
+        told: list[ToolInvoked] = []
+        bus.subscribe(ToolInvoked, told.append)
+        before = len(session.query(ToolInvoked).all())
+        other = Place(session, place.section.clone(session=session, bus=bus))
+        other.ok("write_file", file_path="a.txt", content="x")
+        other.fails("write_file", file_path="a.txt", content="y")
+        assert [event.success for event in told] == [True, False]
+        assert len(session.query(ToolInvoked).all()) == before + 2
+        other.section.close()
 
     # The end
 

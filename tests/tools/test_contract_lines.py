@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,18 @@ def needed(names: str) -> dict[str, object]:
 def test_the_types_have_the_fields_of_the_contract(kind: Any, fields: dict[str, object]) -> None:
     found = {field.name: field.default for field in dataclasses.fields(kind)}
     assert {name: found[name] for name in fields} == fields
+
+
+def test_the_local_settings_come_in_the_order_of_the_contract(tmp_path: Path) -> None:
+    def clock() -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC)
+
+    given = tools.UnsafeLocalSandboxConfig((), (tmp_path,), {"A": "b"}, tmp_path, clock, True)
+    assert (given.allowed_host_roots, given.base_environment) == ((tmp_path,), {"A": "b"})
+    assert (given.workspace_root, given.clock, given.accepts_overrides) == (tmp_path, clock, True)
+    changed = dataclasses.replace(given, workspace_root=None)
+    assert (changed.workspace_root, changed.clock) == (None, clock)
+    assert dataclasses.replace(changed, clock=None) != changed
 
 
 def test_the_one_tool_section_takes_what_the_contract_says() -> None:
@@ -209,7 +221,8 @@ def test_a_command_that_names_no_timeout_has_30_seconds(
     assert seen == [30.0, 1.0, 120.0]
 
 
-def test_a_longer_read_than_allowed_gives_what_is_allowed(place: Place) -> None:
+def test_a_longer_read_than_allowed_is_refused_as_an_empty_one_is(place: Place) -> None:
     place.ok("write_file", file_path="long", content="x\n" * 2500)
-    read = place.ok("read_file", file_path="long", limit=9999)
-    assert (read.limit, read.total_lines) == (2000, 2500)
+    for limit in (0, 2001):
+        assert "1 to 2000" in place.fails("read_file", file_path="long", limit=limit)
+    assert place.ok("read_file", file_path="long", limit=2000).limit == 2000

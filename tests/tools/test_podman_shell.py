@@ -157,10 +157,23 @@ def test_what_makes_no_sense_is_told(
 ) -> None:
     shell = Shell(session)
     result = shell.prompt.call("podman_shell", arguments, session=session)
-    assert not result.success and result.value is None
+    assert not result.success
     assert "remedy" in result.message
     assert containers == []
     shell.section.close()
+
+
+def test_whatever_goes_wrong_is_said_in_stderr(
+    session: Session, containers: list[PlainContainer]
+) -> None:
+    shell = Shell(session)
+    result = shell.call("exec", command=" ")
+    assert not result.success and "exec needs a command" in result.value.stderr
+    assert (result.value.stdout, result.value.exit_code) == (None, None)
+    shell.section.close()
+    closed = shell.call("start")
+    assert not closed.success and "this section is closed" in closed.value.stderr
+    assert containers == []
 
 
 def test_output_is_cut_at_the_budget_of_the_section(session: Session) -> None:
@@ -199,11 +212,26 @@ def test_commands_start_in_the_workdir(session: Session) -> None:
         {"workdir": "relative"},
         {"timeout": timedelta(0)},
         {"output_bytes": 5},
+        {"image": ""},
+        {"image": " "},
+        {"image": None},
+        {"environment": {"A": 1}},
+        {"environment": {1: "a"}},
+        {"environment": {"": "a"}},
+        {"environment": {"A=B": "a"}},
+        {"environment": ["A"]},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(PromptError):
+    with pytest.raises(PromptError, match=next(iter(options))):
         PodmanShellSection(**options)
+
+
+def test_a_value_that_is_no_text_is_not_shown() -> None:
+    environment: Any = {"TOKEN": b"hunter2"}
+    with pytest.raises(PromptError, match="TOKEN") as raised:
+        PodmanShellSection(environment=environment)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_no_two_commands_run_at_once(session: Session) -> None:
@@ -311,8 +339,8 @@ def test_a_call_that_began_before_the_section_was_closed_starts_nothing(
     shell = Shell(session)
     real = podman._Shells._of
 
-    def closing(self: podman._Shells, session_id: str) -> podman._Shell:
-        found = real(self, session_id)
+    def closing(self: podman._Shells, session_id: str, name: str) -> podman._Shell:
+        found = real(self, session_id, name)
         shell.section.close()
         return found
 
@@ -365,6 +393,7 @@ def test_cancelling_kills_the_command(session: Session, containers: list[PlainCo
     cancellation.cancel()
     thread.join(DEADLINE)
     assert not results[0].success and "cancelled" in results[0].message
+    assert "cancelled" in results[0].value.stderr
     with LocalSandbox() as other:
         wait_for(lambda: other.exec(["sh", "-c", running(sleep)]).stdout == "0\n")
     shell.section.close()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_in import PlainContainer
+from stand_in import PlainContainer, crashed
 from workplace import Place
 
 from podbot.cli import main
@@ -25,18 +24,6 @@ from podbot.tools import PodmanSandboxConfig, PodmanSandboxSection, cached
 
 pytestmark = pytest.mark.usefixtures("cache")
 
-CRASHES = """
-import os, signal, sys
-from pathlib import Path
-from podbot.tools import cached
-folder = Path(sys.argv[1])
-cached.claim(folder, keep=sys.argv[2] == "keep")
-(folder / "workspace").mkdir()
-for name in sys.argv[3:]:
-    (folder / "workspace" / name).write_text("written")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,13 +31,6 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ContainerError("none here", kind=Kind.NO_ENGINE)
 
     monkeypatch.setattr(commands, "connect", connect)
-
-
-def crashed(folder: Path, *words: str) -> Path:
-    """A folder whose owner was killed."""
-    command = [sys.executable, "-c", CRASHES, str(folder), *words]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    return folder
 
 
 def names(paths: tuple[str, ...]) -> list[str]:

@@ -64,7 +64,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     )
     assert numbers["mounts"] == shown(mounts.MAX_FILES, mounts.MAX_DEPTH)
     assert numbers["the `VirtualFileSystem` slice"] == shown(
-        _mirror.ENTRIES, filesystem.KEPT_CHARACTERS, _mirror.READS
+        _mirror.ENTRIES, _mirror.WALKED, filesystem.KEPT_CHARACTERS, _mirror.READS
     )
 
 

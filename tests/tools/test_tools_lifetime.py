@@ -24,7 +24,7 @@ from podbot.prompt import Cancellation
 from podbot.prompt.subagents import Delegation, SubagentIsolationLevel, dispatch_subagents
 from podbot.runtime.events import InProcessEventBus
 from podbot.runtime.session import Session
-from podbot.sandbox import LocalSandbox, Sandbox
+from podbot.sandbox import LocalSandbox, Policy, Sandbox
 from podbot.tools import (
     HostMount,
     OverlaySandboxConfig,
@@ -218,7 +218,7 @@ def _is_sleep(pid: int) -> bool:
 def test_a_folder_that_cannot_be_removed_is_named(
     session: Session, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from podbot.tools import _hydration
+    from podbot.tools import temporary
 
     place = local(session, root)
     place.ok("ls")
@@ -227,7 +227,7 @@ def test_a_folder_that_cannot_be_removed_is_named(
         raise OSError(16, "busy")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_hydration, "remove", refuse)
+        patch.setattr(temporary, "remove", refuse)
         with pytest.raises(ToolValidationError, match=r"wink-the-session.* busy"):
             place.section.close()
 
@@ -388,14 +388,14 @@ def test_a_sandbox_that_is_lost_while_it_is_looked_at_is_opened_again(
 ) -> None:
     place = local(session, root)
     place.ok("write_file", file_path="kept.txt", content="kept")
-    real = Sandbox.list
+    real = Sandbox.newest
 
     def dying(self: Sandbox, *args: Any, **options: Any) -> Any:
         kill_guest(self)
         return real(self, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sandbox, "list", dying)
+        patch.setattr(Sandbox, "newest", dying)
         assert place.ok("shell_execute", command=["echo", "x"]).stdout == "x\n"  # it did run
     assert place.section.sandbox is None
     assert place.ok("read_file", file_path="kept.txt").total_lines == 1
@@ -411,18 +411,18 @@ def test_a_sandbox_that_cannot_be_looked_into_is_not_kept(
     place = local(session, root)
 
     def failing(*_: Any, **__: Any) -> Any:
-        raise SandboxError("no list today", kind=Kind.IO)
+        raise SandboxError("no look today", kind=Kind.IO)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sandbox, "list", failing)
-        assert "no list today" in place.fails("read_file", file_path="a.txt")
+        patch.setattr(Sandbox, "newest", failing)
+        assert "no look today" in place.fails("read_file", file_path="a.txt")
     assert place.section.sandbox is None
     assert place.ok("ls").entries == ()
     with monkeypatch.context() as patch:
-        patch.setattr(Sandbox, "list", failing)
+        patch.setattr(Sandbox, "newest", failing)
         assert place.ok("shell_execute", command=["echo", "x"]).stdout == "x\n"  # it did run
         assert place.ok("evaluate_python", code="1").value_repr == "1"
-    assert "workspace.unseen" in caplog.text and "no list today" in caplog.text
+    assert "workspace.unseen" in caplog.text and "no look today" in caplog.text
     assert place.section.sandbox is not None  # it is as good as before
     place.section.close()
 
@@ -575,7 +575,7 @@ def test_a_layer_of_very_many_changes_is_not_gone_through_after_each_command(
         patch.setattr(_mirror, "_changed_in", None)
         place.shell("cd many; seq 61 200 | xargs touch; echo y > ../mine.txt")
     assert place.files["mine.txt"].content == "y\n"
-    assert "many/200" not in place.files
+    assert "many/200" in place.files  # it is among the newest
     place.section.close()
 
 
@@ -610,6 +610,24 @@ def test_the_local_prompt_says_that_nothing_is_isolated(session: Session, root: 
     text = place.prompt.render(session=session).text
     assert "Nothing isolates it" in text
     place.section.close()
+
+
+def test_the_overlay_prompt_promises_what_its_settings_keep(
+    session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "target").mkdir()
+
+    def text(**config: Any) -> str:
+        chosen = OverlaySandboxConfig(target=tmp_path / "target", **config)
+        section = OverlaySandboxSection(session=session, config=chosen)
+        return " ".join(Place(session, section).prompt.render(session=session).text.split())
+
+    assert "until a person has reviewed it" in text()
+    assert "and is thrown away with it" in text(discard=True)
+    assert "changed at once" not in text()
+    said = text(policy=Policy(writable=[str(tmp_path / "open")]))
+    assert f"`{tmp_path / 'open'}`, which is changed at once" in said
 
 
 def test_a_section_says_whose_session_it_is(session: Session, root: Path) -> None:

@@ -88,10 +88,11 @@ def test_a_timeout_that_is_no_number_is_refused() -> None:
     assert shell.clamped(float("inf")) == 120.0
 
 
-def test_one_string_is_no_command() -> None:
-    params = ShellParams(command="ls -l")  # type: ignore[arg-type]
+def test_one_string_is_for_a_shell_or_no_command() -> None:
+    params = ShellParams(command="ls -l")
+    assert shell.checked(params, None, 30.0).argv == ("sh", "-c", "ls -l")
     with pytest.raises(ToolValidationError, match="one string"):
-        shell.checked(params, None, 30.0)
+        shell.checked(params, None, 30.0, strings=False)
 
 
 def test_what_a_sandbox_cannot_do_at_all_is_raised() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_in import PlainContainer
+from stand_in import PlainContainer, crashed
 from workplace import Place
 
 from podbot.errors import ConfigError, FileError, Kind, PromptError
@@ -74,6 +74,62 @@ def test_files_outlive_the_section_and_mounts_are_copied_once(
     assert again.files["host/a.txt"].content == "not from the host"
     again.section.close()
     assert stat.S_IMODE((cache / "one").stat().st_mode) == 0o700
+
+
+def test_a_session_that_is_taken_up_again_knows_the_files_that_were_kept(
+    cache: Path, containers: list[PlainContainer], tmp_path: Path
+) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "a.txt").write_text("from the host")
+    mounts = {"mounts": (HostMount("host"),), "allowed_host_roots": (tmp_path,)}
+    place = placed(**mounts)
+    place.shell("printf 'made by it' > mine.txt; printf changed > host/a.txt; touch -d @1 mine.txt")
+    place.section.close()
+    (tmp_path / "host" / "a.txt").write_text("another")
+    (tmp_path / "host" / "later.txt").write_text("came later")
+    again = placed(**mounts)
+    kept = {"host/a.txt": "changed", "mine.txt": "made by it"}
+    assert {path: file.content for path, file in again.files.items()} == kept
+    again.ok("ls")
+    assert {path: file.content for path, file in again.files.items()} == kept
+    again.section.close()
+
+
+def test_a_container_that_was_stopped_is_no_longer_told_of(
+    cache: Path, containers: list[PlainContainer]
+) -> None:
+    place = placed(idle_seconds=60.0)
+    place.ok("ls")
+    used = place.workspace.last_used_at
+    assert place.workspace.container_id
+    containers[0].container = None
+    assert containers[0].on_stop is not None
+    containers[0].on_stop()  # as a container's sandbox does it: because nobody used it
+    assert (place.workspace.container_id, place.workspace.last_used_at) == ("", used)
+    place.section.close()
+
+
+def test_the_folder_of_a_subagent_goes_with_it(
+    cache: Path, containers: list[PlainContainer]
+) -> None:
+    place = placed()
+    place.ok("write_file", file_path="a.txt", content="x")
+    session = place.session.clone(bus=InProcessEventBus(), parent=place.session)
+    child = Place(session, place.section.clone(session=session, bus=session.bus))
+    child.ok("write_file", file_path="b.txt", content="x")
+    child.section.close()
+    place.section.close()
+    assert [entry.name for entry in cache.iterdir()] == ["one"]
+
+
+def test_the_next_section_removes_what_a_killed_one_left(
+    cache: Path, containers: list[PlainContainer]
+) -> None:
+    left = crashed(cache / "subagent", "remove", "a.txt")
+    place = placed()
+    place.ok("ls")
+    assert not left.exists()
+    place.section.close()
 
 
 @pytest.mark.parametrize(("keep", "written", "stays"), [
@@ -199,6 +255,29 @@ def test_the_cache_is_in_the_home_unless_a_variable_says_where(
     assert overlay_root("x") == tmp_path / ".cache" / "podbot" / "podman" / "x"
     monkeypatch.setenv("WEAKINCENTIVES_CACHE", "/elsewhere")
     assert overlay_root("x") == Path("/elsewhere/x")
+
+
+def test_the_engine_is_told_whose_session_it_is(
+    cache: Path, containers: list[PlainContainer]
+) -> None:
+    place = placed("the-session")
+    place.ok("ls")
+    assert containers[0].options["session"] == "the-session"
+    place.section.close()
+
+
+@pytest.mark.parametrize("image", ["", "  ", None])
+def test_a_section_without_an_image_is_told_so(cache: Path, image: Any) -> None:
+    with pytest.raises(ConfigError, match="no image is set") as raised:
+        placed(image=image)
+    assert raised.value.kind is Kind.MISSING_REQUIRED
+
+
+def test_the_prompt_promises_no_limit_that_an_engine_may_not_enforce(cache: Path) -> None:
+    place = placed()
+    text = " ".join(place.prompt.render(session=place.session).text.split())
+    assert "where the machine can hold it to that" in text
+    place.section.close()
 
 
 def test_a_prompt_has_one_container_shell_at_most(cache: Path) -> None:

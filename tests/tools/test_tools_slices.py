@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -249,6 +250,22 @@ def test_only_so_many_files_are_read_in_one_look(
     assert [each.content for each in value.files] == ["a", "b", None, None]
 
 
+def test_of_too_many_files_the_newest_are_known_and_the_others_counted(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_mirror, "ENTRIES", 4)
+    watcher = Mirror()
+    value = VirtualFileSystem()
+    for number in range(10):
+        sandbox.write(f"{number}", f"{number}")
+        found = watcher.compare(sandbox, value)
+        value = replace(seen(found, value), complete=found.complete, left_out=found.left_out)
+    assert {"6", "7", "8", "9"} <= {str(each.path) for each in value.files}
+    assert not value.complete
+    assert value.left_out == 11 - len(value.files)
+    assert value.find(path("9")) is not None
+
+
 def test_files_that_go_while_they_are_read_are_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,19 +273,19 @@ def test_files_that_go_while_they_are_read_are_no_error(
         watcher = Mirror()
         watcher.compare(sandbox, VirtualFileSystem())
         sandbox.write("a", "text")
-        real = Sandbox.list
+        real = Sandbox.newest
 
         def listed(self: Sandbox, *args: object, **options: object) -> object:
             found = real(self, *args, **options)  # type: ignore[arg-type]
             os.remove(tmp_path / "a")
             return found
 
-        monkeypatch.setattr(Sandbox, "list", listed)
+        monkeypatch.setattr(Sandbox, "newest", listed)
         (change,) = watcher.compare(sandbox, VirtualFileSystem()).changes
         assert change.after is not None and change.after.content is None
 
 
-@pytest.mark.parametrize("verb", ["list", "read", "stat"])
+@pytest.mark.parametrize("verb", ["newest", "read", "stat"])
 def test_a_sandbox_that_fails_is_not_taken_for_an_empty_one(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -280,7 +297,7 @@ def test_a_sandbox_that_fails_is_not_taken_for_an_empty_one(
     sandbox.write("new", "x")
     if verb == "stat":
         monkeypatch.setattr(_mirror, "ENTRIES", 1)
-        value = value.put(file("new"))
+        value = value.put(file("there"))  # the other one is newer
     monkeypatch.setattr(Sandbox, verb, failing)
     with pytest.raises(SandboxError, match="gone"):
         watcher.compare(sandbox, value)

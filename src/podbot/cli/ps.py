@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 ABOUT = """\
 List the containers that podbot made, running or not, the newest first. Others that the
 same engine runs are not shown. OWNER is the process that made it: `gone` means that
-`podbot gc` would remove it, `elsewhere` that it cannot be told from here."""
+`podbot gc` would remove it, `elsewhere` that it cannot be told from here. SESSION is the
+session whose tools use it, if one's do."""
 
 EXAMPLES = """\
 examples:
@@ -80,6 +81,7 @@ def table(found: tuple[ContainerInfo, ...]) -> list[str]:
         Column("AGE"),
         Column("KIND"),
         Column("OWNER"),
+        Column("SESSION"),
         Column("IMAGE", gives_way=True, keeps_end=True),
     )
     now = time.time()
@@ -91,6 +93,7 @@ def table(found: tuple[ContainerInfo, ...]) -> list[str]:
             wording.duration(max(0.0, now - each.created)),
             wording.name(each.kind or ""),
             _owner(each),
+            wording.name(each.session or "-"),
             wording.name(each.image),
         )
         for each in found

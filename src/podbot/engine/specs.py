@@ -95,8 +95,16 @@ class ContainerSpec:
     killed_at_once: bool = False
 
     def __post_init__(self) -> None:
-        if not self.image.strip():
+        given: object = self.image  # callers need not be typed
+        if given is None or (isinstance(given, str) and not given.strip()):
             raise missing("image", "name an image, or make one with `podbot image build`")
+        if not isinstance(given, str):
+            raise ConfigError(
+                f"the image of a container is {given!r:.80}, and not its name",
+                kind=Kind.INVALID,
+                remedy="pass its name as text",
+                field="image",
+            )
         check_words("image", (self.image,))
         check_words("command", self.command or ())
         check_words("entrypoint", self.entrypoint or ())

@@ -359,7 +359,8 @@ def _stop(engine: Engine, container: ContainerInfo, keep: bool) -> None:
 def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
     from podbot.sandbox import layers
     from podbot.sandbox.container import place, sweeping
-    from podbot.tools.cached import sweep as sweep_workspaces
+    from podbot.tools.cached import sweep as sweep_kept
+    from podbot.tools.temporary import sweep as sweep_temporary
 
     swept = sweeping.sweep(engine, dry_run)
     left = () if engine is None else _all(engine)
@@ -369,13 +370,13 @@ def _sweep(engine: Engine | None, dry_run: bool) -> Swept:
     folders = tuple(str(folder / name) for name in swept.folders)
     failed = tuple(Failure(name, error) for name, error in swept.failed)
     # After the containers, which may have been the last to use them.
-    files = sweep_workspaces(dry_run)
+    kept, temporary = sweep_kept(dry_run), sweep_temporary(dry_run)
     return Swept(
         swept.containers,
         folders,
         live,
-        failed + tuple(Failure(path, error) for path, error in files.failed),
-        files.removed,
-        files.kept,
-        files.live,
+        failed + tuple(Failure(path, error) for path, error in kept.failed + temporary.failed),
+        kept.removed + temporary.removed,
+        kept.kept,
+        kept.live + temporary.live,
     )

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Self
 
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    Tool,
+    ToolAnnotations,
+)
 
 from podbot import __version__
 from podbot.frozen import dataclass, field, frozen_dict
@@ -86,6 +95,10 @@ class ToolServer:
             instructions=prompt.render(session=session).text,
             on_list_tools=self._list,
             on_call_tool=self._call,
+            # There are none. Clients that ask before they look at the capabilities get an answer.
+            on_list_resources=_no_resources,
+            on_list_resource_templates=_no_templates,
+            on_list_prompts=_no_prompts,
         )
 
     async def _list(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -178,6 +191,20 @@ class _Running:
         of = "" if said.total is None else f" of {said.total:g}"
         more = "" if said.message is None else f": {said.message}"
         return short(f"{text} ({said.done:g}{of}{more})", PROGRESS_CHARACTERS)
+
+
+async def _no_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+    return ListResourcesResult(resources=[])
+
+
+async def _no_templates(
+    ctx: Context, params: PaginatedRequestParams | None
+) -> ListResourceTemplatesResult:
+    return ListResourceTemplatesResult(resource_templates=[])
+
+
+async def _no_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    return ListPromptsResult(prompts=[])
 
 
 def described(tool: AnyTool, hints: Hints | None) -> Tool:

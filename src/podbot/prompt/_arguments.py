@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from podbot.errors import PodbotError, ToolValidationError
 from podbot.prompt import json_text
@@ -24,6 +24,8 @@ from podbot.prompt._mismatch import (
     unexpected,
 )
 from podbot.prompt._shapes import (
+    NAME,
+    VALUE,
     Array,
     Bounds,
     Choice,
@@ -225,11 +227,12 @@ def _table(shape: Table) -> Parser:
     expected = expectation(shape)
 
     def parse(value: object) -> dict[str, object]:
-        if not isinstance(value, Mapping):
+        pairs = _pairs(value)
+        if pairs is None:
             raise unexpected(expected, value)
         found: dict[str, object] = {}
         problems: list[Problem] = []
-        for name, part in value.items():
+        for name, part in pairs:
             try:
                 found[_string(name)] = item(part)
             except Mismatch as mismatch:
@@ -243,8 +246,28 @@ def _table(shape: Table) -> Parser:
     return parse
 
 
+def _pairs(value: object) -> Collection[tuple[object, object]] | None:
+    """The names and values of a table, as an object or as a list of names with values."""
+    if isinstance(value, Mapping):
+        return value.items()
+    if not isinstance(value, list | tuple):
+        return None
+    pairs: dict[object, object] = {}
+    for item in value:
+        if not isinstance(item, Mapping) or set(item) != {NAME, VALUE}:
+            return None
+        name = item[NAME]
+        if not isinstance(name, str) or name in pairs:
+            return None
+        pairs[name] = item[VALUE]
+    return pairs.items()
+
+
 def _one_of(shape: OneOf) -> Parser:
     by_kind: dict[str, Parser] = {}
+    for table in shape.members:
+        if isinstance(table, Table):  # which may be a list too, where nothing else is one
+            by_kind["array"] = _compiled(table)
     for member in shape.members:
         by_kind |= dict.fromkeys(json_kinds(member), _compiled(member))
     expected = expectation(shape)
@@ -268,17 +291,21 @@ def _record(shape: Record) -> Parser:
         if not isinstance(value, Mapping):
             raise unexpected("an object", value)
         found: dict[str, object] = {}
+        left_out = 0
         problems: list[Problem] = []
         for field, name, parser in fields:
             if name not in value:
                 if field.required:
                     problems.append(Problem(name, missing(field)))
                 continue
+            if value[name] is None and not (field.required or "null" in json_kinds(field.shape)):
+                left_out += 1  # as providers write it that know no optional parameters
+                continue
             try:
                 found[name] = parser(value[name])
             except Mismatch as mismatch:
                 problems += mismatch.below(name)
-        if problems or len(found) != len(value):
+        if problems or len(found) + left_out != len(value):
             raise Mismatch(problems + extras(shape, value, _PROBLEMS + 1))
         return _made(make, found)
 
@@ -304,8 +331,6 @@ def _nothing(value: object) -> None:
 
 def _bounded(field: FieldShape) -> Parser:
     parser, bounds = _compiled(field.shape), field.bounds
-    if not field.required:
-        parser = _with_default(parser)
     if bounds is None:
         return parser
 
@@ -314,20 +339,6 @@ def _bounded(field: FieldShape) -> Parser:
         if value is not None:
             _check(value, bounds)
         return meant
-
-    return parse
-
-
-def _with_default(parser: Parser) -> Parser:
-    def parse(value: object) -> object:
-        try:
-            return parser(value)
-        except Mismatch as mismatch:
-            if value is None:
-                raise Mismatch.of(
-                    f"{mismatch.problems[0].text} (leave it out for the default)"
-                ) from None
-            raise
 
     return parse
 

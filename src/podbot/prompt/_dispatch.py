@@ -65,16 +65,17 @@ class Call:
 
 def dispatch(prompt: Prompt, session: Session, call: Call) -> ToolResult[object]:
     """Serve one call. Raises only what is not an `Exception`, such as Ctrl-C."""
+    found = prompt.find(call.name)
+    own = None if found is None else found[0].bus
     context = ToolContext(
         prompt=prompt,
         session=session,
-        bus=session.bus,
+        bus=session.bus if own is None else own,
         call_id=short(call.call_id or os.urandom(8).hex(), _CALL_ID),
         deadline=call.deadline,
         cancellation=call.cancellation or Cancellation(),
         on_progress=call.on_progress or no_progress,
     )
-    found = prompt.find(call.name)
     if found is None:
         result = failure(_unknown(prompt, call.name))
         _record(context, call.name, _kept(call.arguments), result)
@@ -136,18 +137,22 @@ def _failed(context: ToolContext, tool: AnyTool, error: Exception) -> ToolResult
 
 
 def _record(context: ToolContext, name: object, params: object, result: ToolResult[object]) -> None:
-    """Tell the bus, and through it the session, what came of the call."""
-    context.bus.publish(
-        ToolInvoked(
-            prompt_ns=context.prompt.ns,
-            prompt_key=context.prompt.key,
-            name=short(str(name), _NAME),
-            params=params,
-            result=result,
-            session_id=context.session.session_id,
-            call_id=context.call_id,
-        )
+    """Tell the bus, and through it the session, what came of the call.
+
+    A section may have been given another bus than its session has: then both are told.
+    """
+    event = ToolInvoked(
+        prompt_ns=context.prompt.ns,
+        prompt_key=context.prompt.key,
+        name=short(str(name), _NAME),
+        params=params,
+        result=result,
+        session_id=context.session.session_id,
+        call_id=context.call_id,
     )
+    context.session.bus.publish(event)
+    if context.bus is not context.session.bus:
+        context.bus.publish(event)
 
 
 def _refresh(context: ToolContext, section: Section, tool: AnyTool) -> None:

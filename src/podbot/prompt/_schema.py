@@ -6,10 +6,13 @@ written in place. Texts may be replaced (overrides), shapes may not. Nothing her
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from podbot.prompt._shapes import (
+    NAME,
     NO_DEFAULT,
+    VALUE,
     Array,
     Bounds,
     Choice,
@@ -37,19 +40,88 @@ def schema_of(record: Record, texts: Mapping[str, str] | None = None) -> dict[st
     return schema
 
 
+def strict_schema_of(record: Record, texts: Mapping[str, str] | None = None) -> dict[str, Json]:
+    """The same for providers that hold a model to a schema, and take fewer keywords for that.
+
+    All parameters are required, and one with a default may be null, which means the default. A
+    table is a list of names with their values, as no object may have names that nobody knows.
+    """
+    properties: dict[str, Json] = {}
+    for field in record.fields:
+        description = (texts or {}).get(field.name, field.description)
+        schema = _strict(field.shape)
+        if field.bounds is not None:
+            _bound(schema, field.bounds, _STRICT_BOUNDS)
+        if not field.required:
+            schema = _nullable(schema)
+            if field.default is not NO_DEFAULT and field.default is not None:
+                description = f"{description} Null means {json.dumps(as_json(field.default))}."
+        if description:
+            schema["description"] = description.strip()
+        properties[field.name] = schema
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_STRICT_BOUNDS = frozenset({"minimum", "maximum", "minItems", "maxItems"})
+
+
+def _nullable(schema: dict[str, Json]) -> dict[str, Json]:
+    members = schema.get("anyOf")
+    found: list[Json] = list(members) if isinstance(members, list) else [schema]
+    null: Json = {"type": "null"}
+    return {"anyOf": found if null in found else [*found, null]}
+
+
+def _strict(shape: Shape) -> dict[str, Json]:
+    match shape:
+        case Array(item):
+            return {"type": "array", "items": _strict(item)}
+        case Row(items):
+            kinds: list[Json] = []
+            for each in map(_strict, items):
+                if each not in kinds:
+                    kinds.append(each)
+            whole: Json = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+            return {
+                "type": "array", "items": whole, "minItems": len(items), "maxItems": len(items),
+            }  # fmt: skip
+        case Table(value):
+            pair: dict[str, Json] = {NAME: {"type": "string"}, VALUE: _strict(value)}
+            return {"type": "array", "items": {
+                "type": "object", "properties": pair, "required": [NAME, VALUE],
+                "additionalProperties": False,
+            }}  # fmt: skip
+        case OneOf(members):
+            return {"anyOf": [_strict(member) for member in members]}
+        case Record():
+            return strict_schema_of(shape)
+        case _:
+            return _schema(shape)
+
+
 def _field(field: FieldShape, description: str) -> dict[str, Json]:
     schema = _schema(field.shape)
     if description:
         schema["description"] = description
     if field.bounds is not None:
-        members = schema.get("anyOf")
-        # Of a union, whichever member the bounds are about.
-        for place in members if isinstance(members, list) else [schema]:
-            if isinstance(place, dict):  # pragma: no branch - for type checkers: it always is
-                place.update(_bounds(place.get("type"), field.bounds))
+        _bound(schema, field.bounds)
     if field.default is not NO_DEFAULT and field.default is not None:
         schema["default"] = as_json(field.default)
     return schema
+
+
+def _bound(schema: dict[str, Json], bounds: Bounds, known: frozenset[str] | None = None) -> None:
+    members = schema.get("anyOf")
+    # Of a union, whichever member the bounds are about.
+    for place in members if isinstance(members, list) else [schema]:
+        if isinstance(place, dict):  # pragma: no branch - for type checkers: it always is
+            said = _bounds(place.get("type"), bounds)
+            place.update({key: said[key] for key in said if known is None or key in known})
 
 
 _LENGTHS = {"string": "Length", "array": "Items", "object": "Properties"}

@@ -111,6 +111,8 @@ class Record:
 Shape = Scalar | Choice | Array | Row | Table | OneOf | Record
 
 NO_DEFAULT: object = object()
+NAME, VALUE = "name", "value"
+"""What a table may be written as too: a list of objects with these two, one for each name."""
 
 
 def record_of(cls: object) -> Record:

@@ -33,7 +33,8 @@ def _openai(tool: AnyTool) -> dict[str, Json]:
         "function": {
             "name": tool.name,
             "description": tool.description,
-            "parameters": tool.json_schema(),
+            "parameters": tool.strict_json_schema(),
+            "strict": True,
         },
     }
 
@@ -43,9 +44,8 @@ def _openai_responses(tool: AnyTool) -> dict[str, Json]:
         "type": "function",
         "name": tool.name,
         "description": tool.description,
-        "parameters": tool.json_schema(),
-        # On by default there, and it refuses parameters that have defaults.
-        "strict": False,
+        "parameters": tool.strict_json_schema(),
+        "strict": True,
     }
 
 

@@ -38,6 +38,8 @@ class Section:
 
     exclusive: str | None = None
     """What a prompt may have only once, such as `CONTAINER_SHELL`."""
+    bus: EventBus | None = None
+    """Where calls of its tools are told, besides to the session: the bus that `clone` was given."""
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Section:
             )
         made = copy.copy(self)
         made.children = clone_all(self.children, session=session, bus=bus)
+        made.bus = bus
         return made
 
     def refresh(self, context: ToolContext) -> None:

@@ -298,12 +298,14 @@ class SubagentsSection(Section):
 
     def clone(self, *, session: Session, bus: EventBus) -> SubagentsSection:
         """Another one with the same adapter: adapters hold nothing of a session."""
-        return SubagentsSection(
+        made = SubagentsSection(
             adapter=self._adapter,
             isolation=self._isolation,
             key=self.key,
             accepts_overrides=self.accepts_overrides,
         )
+        made.bus = bus
+        return made
 
     def _dispatch(
         self, params: DispatchSubagentsParams, *, context: ToolContext

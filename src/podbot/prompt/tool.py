@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, Protocol, TypeAlias, Type
 
 from podbot.errors import PromptError
 from podbot.prompt._arguments import parsed, parser_of
-from podbot.prompt._schema import schema_of
+from podbot.prompt._schema import schema_of, strict_schema_of
 from podbot.prompt._shapes import Record, record_of
 from podbot.prompt.json_text import quoted
 from podbot.prompt.result import Json, ToolResult
@@ -99,6 +99,13 @@ class Tool(Generic[P_contra, R_co]):
     def json_schema(self) -> dict[str, Json]:
         """The JSON Schema of the parameters."""
         return schema_of(self._record, self._texts)
+
+    def strict_json_schema(self) -> dict[str, Json]:
+        """The same for providers that hold a model to it: nothing optional, no open objects.
+
+        Arguments that fit it are accepted: null where there is a default, tables as lists.
+        """
+        return strict_schema_of(self._record, self._texts)
 
     def described(self, description: str, parameters: Mapping[str, str]) -> Tool[P_contra, R_co]:
         """The same tool with other texts. Parameters that are not named keep theirs."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
     from podbot.sandbox.pool import Pool
     from podbot.sandbox.sandbox import Process, Sandbox
+    from podbot.sandbox.shell_sessions import AsyncShell, Shell, ShellRun
     from podbot.sandbox.values import (
         Evaluated,
         ExecResult,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         GrepMatch,
         GrepResult,
         Guarantee,
+        NewestFiles,
         PythonResult,
         TransferResult,
     )
@@ -63,6 +65,7 @@ __all__ = [
     "AsyncOverlaySandbox",
     "AsyncProcess",
     "AsyncSandbox",
+    "AsyncShell",
     "ContainerSandbox",
     "Evaluated",
     "ExecResult",
@@ -81,6 +84,7 @@ __all__ = [
     "LocalSandbox",
     "MemorySandbox",
     "Network",
+    "NewestFiles",
     "OverlaySandbox",
     "PodbotError",
     "Policy",
@@ -89,6 +93,8 @@ __all__ = [
     "PythonResult",
     "Sandbox",
     "SandboxError",
+    "Shell",
+    "ShellRun",
     "Terminal",
     "TransferResult",
     "open",
@@ -113,8 +119,10 @@ _HOMES = {
     "podbot.sandbox.policy": "DEFAULT_ENVIRONMENT DEFAULT_HIDDEN Policy",
     "podbot.sandbox.pool": "Pool",
     "podbot.sandbox.sandbox": "Process Sandbox",
+    "podbot.sandbox.shell_sessions": "AsyncShell Shell ShellRun",
     "podbot.sandbox.values": (
-        "Evaluated ExecResult FileInfo GrepMatch GrepResult Guarantee PythonResult TransferResult"
+        "Evaluated ExecResult FileInfo GrepMatch GrepResult Guarantee NewestFiles PythonResult "
+        "TransferResult"
     ),
 }
 

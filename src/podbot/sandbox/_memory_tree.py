@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from podbot.errors import Kind, SandboxError
 from podbot.sandbox.channel import refusal
@@ -61,6 +62,14 @@ class Place:
     name: str
     node: Node | None
     above: tuple[Folder, ...]
+
+    @property
+    def path(self) -> str:
+        """The path from the root down, which no link is part of."""
+        names = []
+        for above, below in pairwise((*self.above, self.folder)):
+            names += [name for name, node in above.children.items() if node is below]
+        return "/".join([ROOT, *names, *([self.name] if self.name else [])])
 
     def put(self, node: Node) -> None:
         """Let this place hold ``node``."""

@@ -269,7 +269,7 @@ def _take_entries(path: str, folders: _Folders, tally: _Tally, max_bytes: int) -
         raise _too_large(max_bytes)
     links = []
     for entry in entries:
-        parts = _names(path, entry.path)
+        parts = names_below(path, entry.path)
         shown = "/".join(parts)
         if entry.is_dir:
             _check_depth(len(parts), path)
@@ -289,7 +289,7 @@ def _take_entries(path: str, folders: _Folders, tally: _Tally, max_bytes: int) -
             tally.skip(shown, f"a {entry.kind}")
     # Links come last, so that nothing above was ever opened through one.
     for parts, target in links:
-        if _stays_inside(len(parts) - 1, target):
+        if stays_inside(len(parts) - 1, target):
             os.symlink(target, parts[-1], dir_fd=folders.at(parts[:-1]))
         else:
             tally.skip("/".join(parts), "a link that leads out")
@@ -342,7 +342,7 @@ class _Folders:
             os.close(fd)
 
 
-def _names(root: str, path: str) -> list[str]:
+def names_below(root: str, path: str) -> list[str]:
     """The names from the downloaded folder to an entry of it, checked: the guest chose them."""
     prefix = "" if root in (".", "./") else root.rstrip("/") + "/"
     parts = path[len(prefix) :].split("/")
@@ -353,7 +353,7 @@ def _names(root: str, path: str) -> list[str]:
     return parts
 
 
-def _stays_inside(depth: int, target: str) -> bool:
+def stays_inside(depth: int, target: str) -> bool:
     """Whether a link ``depth`` folders down stays below the destination, whatever else is there.
 
     Going up is allowed first and only as far as the top; a ``..`` after a name could turn round

@@ -31,13 +31,16 @@ from podbot.sandbox.values import (
     FileInfo,
     GrepResult,
     Guarantee,
+    NewestFiles,
     PythonResult,
     TransferResult,
 )
 
 if TYPE_CHECKING:
+    from podbot.sandbox._tars import Readable, Writable
     from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
+    from podbot.sandbox.shell_sessions import AsyncShell
 
 T = TypeVar("T")
 
@@ -150,9 +153,20 @@ class AsyncSandbox:
         timeout: float | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        merge_stderr: bool = False,
+        user: str | int | None = None,
     ) -> ExecResult:
         """Run a command to its end."""
-        return await self._run(ops.exec_(ops.command(argv, cwd, env), stdin, timeout, self.limits))
+        return await self._run(
+            ops.exec_(
+                ops.command(argv, cwd, env),
+                stdin,
+                timeout,
+                self.limits,
+                merge_stderr=merge_stderr,
+                user=user,
+            )
+        )
 
     async def python(self, code: str, *, timeout: float | None = None) -> PythonResult:
         """Run code in this sandbox's Python kernel, started when first needed."""
@@ -205,6 +219,12 @@ class AsyncSandbox:
         """The entries of a folder sorted by path, links not followed."""
         return await self._run(ops.list_(ops.path_text(path), recursive, max_entries))
 
+    async def newest(
+        self, path: Path = ".", *, max_files: int = 100, max_entries: int = 100_000
+    ) -> NewestFiles:
+        """The files below a folder that were changed last; see `Sandbox.newest`."""
+        return await self._run(ops.newest(ops.path_text(path), max_files, max_entries))
+
     async def glob(
         self, pattern: str, path: Path = ".", *, max_entries: int = 100_000
     ) -> builtins.list[str]:
@@ -231,6 +251,10 @@ class AsyncSandbox:
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """The facts of one entry. Raises kind ``not_found``."""
         return await self._run(ops.stat(ops.path_text(path), follow))
+
+    async def realpath(self, path: Path) -> str:
+        """The path of an entry without links on the way; see `Sandbox.realpath`."""
+        return await self._run(ops.realpath(ops.path_text(path)))
 
     async def exists(self, path: Path) -> bool:
         """Whether there is anything at a path, a dangling link included."""
@@ -270,7 +294,38 @@ class AsyncSandbox:
             _transfer.download(ops.path_text(path), destination, max_bytes)
         )
 
+    async def download_tar(
+        self, path: Path, stream: Writable, *, max_bytes: int = ops.DOWNLOAD_LIMIT
+    ) -> TransferResult:
+        """Write a file or folder of the sandbox as a tar to ``stream``, part by part."""
+        from podbot.sandbox import _tars
+
+        return await self._run_apart(_tars.download_tar(ops.path_text(path), stream, max_bytes))
+
+    async def upload_tar(
+        self, stream: Readable, path: Path = ".", *, max_bytes: int = ops.DOWNLOAD_LIMIT
+    ) -> TransferResult:
+        """Unpack a tar, which is not compressed, into the folder ``path`` as it comes in."""
+        from podbot.sandbox import _tars
+
+        return await self._run_apart(_tars.upload_tar(stream, ops.path_text(path), max_bytes))
+
     # Processes
+
+    def shell(
+        self,
+        program: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> AsyncShell:
+        """A shell that goes on from one script to the next; not started, so not awaited."""
+        from podbot.sandbox import shell_sessions
+
+        command = ops.command((program or "sh",), cwd, env)
+        return shell_sessions.AsyncShell(
+            self, shell_sessions.session(program, command, self.limits)
+        )
 
     async def spawn(
         self,

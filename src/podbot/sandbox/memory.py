@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar, cast
 
 from podbot.errors import Kind, SandboxError
@@ -88,8 +89,10 @@ class MemoryChannel:
             "write_done": self._write_done,
             "edit": self._edit,
             "list": self._list,
+            "newest": self._newest,
             "glob": self._glob,
             "stat": self._stat,
+            "realpath": self._realpath,
             "move": self._move,
             "remove": self._remove,
             "mkdir": self._mkdir,
@@ -169,6 +172,9 @@ class MemoryChannel:
         node = self._tree.need(path, follow=args.flag("follow"))[1]
         return Reply({"info": _row(path, node)}, b"")
 
+    def _realpath(self, args: Fields, _: bytes) -> Reply:
+        return Reply({"real": self._tree.need(args.text("path"))[0].path}, b"")
+
     def _list(self, args: Fields, _: bytes) -> Reply:
         path = args.text("path")
         folder, above = self._tree.folder(path), _spelled(path)
@@ -179,6 +185,16 @@ class MemoryChannel:
             _bound(len(found), args, path)
         found.sort(key=_in_order)
         return _rows([_row(name, node) for name, node in found])
+
+    def _newest(self, args: Fields, _: bytes) -> Reply:
+        path = args.text("path")
+        most = args.number("max_entries")
+        entries = list(islice(walk(self._tree.folder(path), _spelled(path)), most + 1))
+        looked_at = entries[:most]
+        files = [(name, node) for name, node in looked_at if isinstance(node, File)]
+        files.sort(key=lambda entry: (-entry[1].mtime_ns, entry[0]))
+        rows = [_row(name, node) for name, node in files[: args.number("max_files")]]
+        return _rows(rows, total=len(files), complete=len(looked_at) == len(entries))
 
     def _glob(self, args: Fields, _: bytes) -> Reply:
         path = args.text("path")

@@ -27,6 +27,7 @@ from podbot.sandbox.values import (
     FileInfo,
     GrepMatch,
     GrepResult,
+    NewestFiles,
     PythonResult,
 )
 from podbot.visible import visible
@@ -146,10 +147,33 @@ def content(data: bytes | bytearray | memoryview | str) -> memoryview:
 
 
 def exec_(
-    cmd: Command, stdin: bytes | str | None, timeout: float | None, limits: Limits
-) -> Op[ExecResult]:
+    cmd: Command, stdin: bytes | str | None, timeout: float | None, limits: Limits,
+    *, merge_stderr: bool = False, user: str | int | None = None,
+) -> Op[ExecResult]:  # fmt: skip
     """Run a command to its end."""
-    return (yield from _to_its_end("exec", cmd, cmd.args(), stdin or b"", timeout, limits))
+    args = cmd.args()
+    if merge_stderr:
+        args["merge_stderr"] = True
+    if user is not None:
+        args["user"] = _user(user)
+    return (yield from _to_its_end("exec", cmd, args, stdin or b"", timeout, limits))
+
+
+def _user(user: str | int) -> str:
+    """A user as ``su`` and engines take one: a name or a number, and a group behind a colon."""
+    given: object = user  # callers need not be typed
+    text = str(user)
+    number = isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**32 - 1
+    if not number and not (isinstance(given, str) and _USER.fullmatch(text)):
+        raise SandboxError(
+            f"user={user!r:.80} is neither a name nor a number",
+            kind=Kind.INVALID,
+            remedy='pass "root", 1000 or "1000:1000"',
+        )
+    return text
+
+
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?")
 
 
 def evaluate(code: str, timeout: float | None, limits: Limits) -> Op[Evaluated]:
@@ -402,9 +426,10 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
         part = bytes(reply.payload[start : start + size]) if size else b""
         parts.append(part.decode("utf-8", "replace"))
         start += size
-    value, stdout, stderr, error = parts
+    value, stdout, stderr, error, as_json = parts
     return PythonResult(
         value=value if fields.flag("has_value") else None,
+        json=as_json if fields.flag("has_json") else None,
         stdout=stdout,
         stderr=stderr,
         error=error if fields.flag("has_error") else None,
@@ -415,7 +440,7 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
     )
 
 
-_KERNEL_PARTS = 4  # value, stdout, stderr, error
+_KERNEL_PARTS = 5  # value, stdout, stderr, error, the value as JSON
 
 
 def python_interrupt() -> Op[bool]:
@@ -529,6 +554,19 @@ def list_(path: str, recursive: bool, max_entries: int) -> Op[list[FileInfo]]:
     return [_info(row) for row in wire.rows(reply.payload)]
 
 
+def newest(path: str, max_files: int, max_entries: int) -> Op[NewestFiles]:
+    """The files below a folder that were changed last."""
+    if max_files < 0 or max_entries < 0:
+        raise FileError("max_files and max_entries count from zero up", kind=Kind.INVALID)
+    args = {"path": path_text(path), "max_files": max_files, "max_entries": max_entries}
+    reply = yield Call("newest", args, cancel=True)
+    files = tuple(_info(row) for row in wire.rows(reply.payload))
+    if len(files) > max_files:
+        raise wire.broken("more files than asked for")
+    fields = reply.fields
+    return NewestFiles(files, fields.number("total", len(files)), fields.flag("complete"))
+
+
 def _info(row: wire.JsonValue) -> FileInfo:
     fields = wire.Fields(row, "a row")
     kind = fields.text("kind")
@@ -548,6 +586,12 @@ def stat(path: str, follow: bool) -> Op[FileInfo]:
     """The facts of one entry."""
     reply = yield Call("stat", {"path": path_text(path), "follow": follow}, soon=True)
     return _info(reply.head.get("info"))
+
+
+def realpath(path: str) -> Op[str]:
+    """Where a path leads, all links followed."""
+    reply = yield Call("realpath", {"path": path_text(path)}, soon=True)
+    return path_text(reply.fields.text("real"))
 
 
 def exists(path: str) -> Op[bool]:

@@ -33,13 +33,16 @@ from podbot.sandbox.values import (
     FileInfo,
     GrepResult,
     Guarantee,
+    NewestFiles,
     PythonResult,
     TransferResult,
 )
 
 if TYPE_CHECKING:
+    from podbot.sandbox._tars import Readable, Writable
     from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.layers import Layer
+    from podbot.sandbox.shell_sessions import Shell
 
 Argv = Sequence[str | os.PathLike[str]]
 T = TypeVar("T")
@@ -112,6 +115,8 @@ class Sandbox:
         timeout: float | None = None,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        merge_stderr: bool = False,
+        user: str | int | None = None,
     ) -> ExecResult:
         """Run a command to its end.
 
@@ -120,10 +125,24 @@ class Sandbox:
         started is killed and the result says so. Whatever the command left in the background
         goes on until the sandbox closes. Ctrl-C, or cancelling, kills what the call started.
 
+        With ``merge_stderr`` both streams are one, in the order in which they were written, on
+        ``stdout``. ``user`` (a name or number, and a group behind a colon) is who runs it: where
+        podbot's program inside is root it may be anybody, elsewhere only who runs there anyway.
+
         Raises kinds ``command_not_found``, ``command_not_executable``, ``bad_cwd``,
-        ``out_of_processes``, ``unsupported`` (a backend without processes).
+        ``out_of_processes``, ``unsupported`` (a backend without processes, or that cannot run
+        anything as this user).
         """
-        return self._run(ops.exec_(ops.command(argv, cwd, env), stdin, timeout, self.limits))
+        return self._run(
+            ops.exec_(
+                ops.command(argv, cwd, env),
+                stdin,
+                timeout,
+                self.limits,
+                merge_stderr=merge_stderr,
+                user=user,
+            )
+        )
 
     def python(self, code: str, *, timeout: float | None = None) -> PythonResult:
         """Run code in this sandbox's Python kernel, started when first needed.
@@ -204,6 +223,16 @@ class Sandbox:
         """
         return self._run(ops.list_(ops.path_text(path), recursive, max_entries))
 
+    def newest(
+        self, path: Path = ".", *, max_files: int = 100, max_entries: int = 100_000
+    ) -> NewestFiles:
+        """The files below a folder that were changed last, and how many files there are.
+
+        At most ``max_entries`` entries are looked at, and links are not followed. What counts is
+        when a file came to be as it is, whatever time it bears.
+        """
+        return self._run(ops.newest(ops.path_text(path), max_files, max_entries))
+
     def glob(
         self, pattern: str, path: Path = ".", *, max_entries: int = 100_000
     ) -> builtins.list[str]:
@@ -241,6 +270,13 @@ class Sandbox:
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """The facts of one entry. Raises kind ``not_found``."""
         return self._run(ops.stat(ops.path_text(path), follow))
+
+    def realpath(self, path: Path) -> str:
+        """The path of an entry without links on the way, absolute, as commands inside see it.
+
+        Raises kinds ``not_found`` and ``path_escape``.
+        """
+        return self._run(ops.realpath(ops.path_text(path)))
 
     def exists(self, path: Path) -> bool:
         """Whether there is anything at a path, a dangling link included."""
@@ -288,7 +324,49 @@ class Sandbox:
 
         return self._run(_transfer.download(ops.path_text(path), destination, max_bytes))
 
+    def download_tar(
+        self, path: Path, stream: Writable, *, max_bytes: int = ops.DOWNLOAD_LIMIT
+    ) -> TransferResult:
+        """Write a file or folder of the sandbox as a tar to ``stream``, part by part.
+
+        A folder's members are named from it down. FIFOs, sockets and devices are left out and
+        listed; links and modes are as inside, so whoever unpacks it should mind them. Raises kind
+        ``too_large``, with the stream cut off.
+        """
+        from podbot.sandbox import _tars
+
+        return self._run(_tars.download_tar(ops.path_text(path), stream, max_bytes))
+
+    def upload_tar(
+        self, stream: Readable, path: Path = ".", *, max_bytes: int = ops.DOWNLOAD_LIMIT
+    ) -> TransferResult:
+        """Unpack a tar, which is not compressed, into the folder ``path`` as it comes in.
+
+        What leads out of the folder is refused (kind ``invalid``), or left out and listed if it is
+        a link; so are hard links and special files. What came before an error stays.
+        """
+        from podbot.sandbox import _tars
+
+        return self._run(_tars.upload_tar(stream, ops.path_text(path), max_bytes))
+
     # Processes
+
+    def shell(
+        self,
+        program: str | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> Shell:
+        """A shell that goes on from one script to the next, with its folder and variables.
+
+        ``program`` is one that reads scripts as ``sh`` does; default ``bash``, else ``sh``. It is
+        started by the first script.
+        """
+        from podbot.sandbox import shell_sessions
+
+        command = ops.command((program or "sh",), cwd, env)
+        return shell_sessions.Shell(self, shell_sessions.session(program, command, self.limits))
 
     def spawn(
         self,

@@ -70,7 +70,8 @@ class PythonResult:
 
     ``value`` is the ``repr`` of a last line that is an expression other than ``None``; ``error``
     is the traceback of an exception, as text. After ``timed_out`` the kernel was interrupted; if
-    it would not stop it was restarted and its variables are gone (then ``restarted``).
+    it would not stop it was restarted and its variables are gone (then ``restarted``). ``json`` is
+    the value as JSON text, if that says the same: not for tuples, sets, NaN, or objects.
     """
 
     value: str | None
@@ -81,6 +82,7 @@ class PythonResult:
     timed_out: bool = False
     restarted: bool = False
     truncated: bool = False
+    json: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -125,6 +127,19 @@ class FileInfo:
     def is_dir(self) -> bool:
         """Whether this is a folder."""
         return self.kind == "dir"
+
+
+@dataclass(frozen=True, slots=True)
+class NewestFiles:
+    """The files that were changed last, the latest first, of ``total`` files.
+
+    ``complete`` is False when there were more entries than were to be looked at: then ``total``
+    counts those that were, and there may be newer ones.
+    """
+
+    files: tuple[FileInfo, ...]
+    total: int
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from podbot.sandbox import AsyncProcess, AsyncSandbox
+from podbot.sandbox import AsyncProcess, AsyncSandbox, AsyncShell
 from podbot.sandbox.async_sandbox import AsyncStream
 
 T = TypeVar("T")
@@ -59,12 +59,16 @@ class LoopThread:
 class Blocking:
     """Stands for an `AsyncSandbox`, or for a process or a stream of one."""
 
-    def __init__(self, inner: AsyncSandbox | AsyncProcess | AsyncStream, loop: LoopThread):
+    def __init__(
+        self, inner: AsyncSandbox | AsyncProcess | AsyncShell | AsyncStream, loop: LoopThread
+    ):
         self._inner = inner
         self._thread = loop
 
     def __getattr__(self, name: str) -> object:
         value = getattr(self._inner, name)
+        if inspect.ismethod(value) and not inspect.iscoroutinefunction(value):
+            return lambda *args, **options: self._faced(value(*args, **options))
         if not inspect.iscoroutinefunction(value):
             return self._faced(value)
 
@@ -74,7 +78,7 @@ class Blocking:
         return blocking
 
     def _faced(self, value: object) -> object:
-        if isinstance(value, AsyncSandbox | AsyncProcess | AsyncStream):
+        if isinstance(value, AsyncSandbox | AsyncProcess | AsyncShell | AsyncStream):
             return Blocking(value, self._thread)
         if isinstance(value, list):
             return [self._faced(item) for item in value]

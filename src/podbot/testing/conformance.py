@@ -21,6 +21,8 @@ from podbot.testing.lifetime import LifetimeTests
 from podbot.testing.paths import PathTests
 from podbot.testing.processes import ProcessTests
 from podbot.testing.searching import SearchTests
+from podbot.testing.shells import ShellTests
+from podbot.testing.tars import TarTests
 from podbot.testing.transfers import TransferTests
 
 
@@ -29,7 +31,9 @@ class SandboxConformance(
     PathTests,
     SearchTests,
     TransferTests,
+    TarTests,
     CommandTests,
+    ShellTests,
     ProcessTests,
     KernelTests,
     EvaluationTests,

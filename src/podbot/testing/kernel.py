@@ -46,6 +46,29 @@ class KernelTests(Base):
 
     @needs_processes
     @pytest.mark.parametrize(
+        ("code", "json"),
+        [
+            ("{'a': [1, 2.5, None, True, 'é']}", '{"a": [1, 2.5, null, true, "\\u00e9"]}'),
+            ("6 * 7", "42"),
+            ("1 < 2", "true"),
+            ("'text'", '"text"'),
+            ("(1, 2)", None),
+            ("[(1, 2)]", None),
+            ("{1: 2}", None),
+            ("float('nan')", None),
+            ("object", None),
+            ("{1, 2}", None),
+            ("None", None),
+            ("1 / 0", None),
+        ],
+    )
+    def test_a_value_is_json_where_json_says_the_same(
+        self, sandbox: Sandbox, code: str, json: str | None
+    ) -> None:
+        assert sandbox.python(code).json == json
+
+    @needs_processes
+    @pytest.mark.parametrize(
         ("code", "value"),
         [
             ("1 + 1", "2"),

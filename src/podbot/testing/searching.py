@@ -288,6 +288,34 @@ class SearchTests(Base):
             assert len(found.matches) == 36 or found.truncated
         assert sandbox.read("1", size=6) == b"needle"
 
+    # The newest
+
+    def test_the_newest_files_come_first_and_all_are_counted(self, sandbox: Sandbox) -> None:
+        for name in ("a", "deep/b", "c"):
+            sandbox.write(f"new/{name}", name)
+        sandbox.symlink("new/link", "c")
+        found = sandbox.newest("new", max_files=2)
+        assert (len(found.files), found.total, found.complete) == (2, 3, True)
+        assert {each.path for each in sandbox.newest("new").files} == {
+            "new/a", "new/c", "new/deep/b",
+        }  # fmt: skip
+        assert all(each.kind == "file" for each in found.files)
+
+    def test_the_newest_of_very_many_files_are_looked_for_up_to_a_bound(
+        self, sandbox: Sandbox
+    ) -> None:
+        for number in range(120):
+            sandbox.write(f"crowd/{number}", "x")
+        found = sandbox.newest("crowd", max_entries=110)
+        assert not found.complete and found.total == 110
+        sandbox.write("crowd/last", "x")
+        found = sandbox.newest("crowd", max_files=3)
+        assert found.complete and found.total == 121 and len(found.files) == 3
+        with file_refused(Kind.NOT_FOUND):
+            sandbox.newest("missing")
+        with file_refused(Kind.INVALID):
+            sandbox.newest(".", max_files=-1)
+
 
 def expected_lines(tree: Tree, pattern: str, ignore_case: bool) -> list[tuple[str, int, str]]:
     """What Python would find in these files."""

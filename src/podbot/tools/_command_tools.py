@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """What differs from section to section. ``eval_characters``: None is any size."""
+    """What differs from section to section. ``eval_characters``: None is any size.
+
+    ``shell_strings``: whether a command may be one string, which a shell reads.
+    """
 
     shell_seconds: float = shell.DEFAULT_SECONDS
     eval_characters: int | None = None
+    shell_strings: bool = True
 
 
 class CommandTools:
@@ -39,7 +43,10 @@ class CommandTools:
         self, params: ShellParams, *, context: ToolContext
     ) -> ToolResult[ShellResult]:
         """Run a command."""
-        command = shell.checked(params, self._live.workdir, self._limits.shell_seconds)
+        limits = self._limits
+        command = shell.checked(
+            params, self._live.workdir, limits.shell_seconds, limits.shell_strings
+        )
         with self._live.call(context) as sandbox:
             result = shell.run(sandbox, command, self._live.seconds(context, command.seconds))
         # The program alone: its arguments may hold what nobody should find in a log.

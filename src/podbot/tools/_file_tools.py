@@ -92,13 +92,13 @@ class FileTools:
             raise ToolValidationError(
                 f"offset is {params.offset}", remedy="give the number of lines to skip, 0 or more"
             )
-        if params.limit < 1:
+        if not 1 <= params.limit <= READ_LINES:
             raise ToolValidationError(
                 f"limit is {params.limit}", remedy=f"give a number of lines, 1 to {READ_LINES}"
             )
         with self._live.call(context) as sandbox:
-            text = _text(sandbox, path)
-        result = _lines(text, path, params.offset, min(params.limit, READ_LINES))
+            text = self._text(sandbox, path)
+        result = _lines(text, path, params.offset, params.limit)
         last = result.offset + result.limit
         if result.limit == 0:
             message = f"{path} has {result.total_lines} lines, none after line {result.offset}."
@@ -188,6 +188,18 @@ class FileTools:
             sandbox.remove(str(path), recursive=True)
         return ToolResult(f"Removed {path}.", DeleteEntry(path), exclude_value_from_context=True)
 
+    def _text(self, sandbox: Sandbox, path: VfsPath) -> str:
+        """The text of a file, or the error that says why it has none."""
+        text = text_of(sandbox.read(str(path), max_bytes=READ_BYTES))
+        if text is not None:
+            return text
+        remedy = "only text can be read here: use another file"
+        if self._live.commands:
+            remedy = "look at it with shell_execute, with a program that knows its format"
+        raise ToolValidationError(
+            f"{path} is binary, or text that is not UTF-8", kind=Kind.NOT_A_FILE, remedy=remedy
+        )
+
     def _pattern(self, raw: str, field: str, path: VfsPath) -> str:
         """A glob below ``path``. It may be written from the workspace down, as paths may."""
         _check_length(field, raw, PATTERN_CHARACTERS)
@@ -208,18 +220,6 @@ class FileTools:
         return normalize_string_path(
             raw, field=field, allow_root=allow_root, workdir=self._live.workdir
         )
-
-
-def _text(sandbox: Sandbox, path: VfsPath) -> str:
-    """The text of a file, or the error that says why it has none."""
-    text = text_of(sandbox.read(str(path), max_bytes=READ_BYTES))
-    if text is not None:
-        return text
-    raise ToolValidationError(
-        f"{path} is binary, or text that is not UTF-8",
-        kind=Kind.NOT_A_FILE,
-        remedy="look at it with shell_execute, with a program that knows its format",
-    )
 
 
 def _lines(text: str, path: VfsPath, offset: int, limit: int) -> ReadFileResult:

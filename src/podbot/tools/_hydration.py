@@ -13,16 +13,22 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import cached
 from podbot.tools._mirror import ENTRIES, READS, moment, text_of
-from podbot.tools.filesystem import KEPT_CHARACTERS, VfsFile, VirtualFileSystem
-from podbot.tools.mounts import PREVIEW_ENTRIES, Mount, MountedFile
+from podbot.tools.filesystem import (
+    KEPT_CHARACTERS,
+    VfsFile,
+    VirtualFileSystem,
+    sorted_by_path,
+)
+from podbot.tools.mounts import PREVIEW_ENTRIES, HostMount, Mount, MountedFile, resolve
 from podbot.visible import visible
 
 WORKSPACE_NAME = cached.WORKSPACE_NAME
@@ -87,6 +93,28 @@ def scan(mounts: Sequence[Mount]) -> Scan:
     return Scan(tuple(previews), VirtualFileSystem(files, complete))
 
 
+def kept_in(root: Path) -> Path | None:
+    """The workspace folder below ``root`` if it was filled before, and is as it was left."""
+    workspace = root / WORKSPACE_NAME
+    try:
+        filled = (root / METADATA_NAME / MARKER_NAME).is_file() and _is_folder(workspace)
+    except OSError:
+        return None  # not ours to look into: whoever opens it is told
+    return workspace if filled else None
+
+
+def scan_kept(workspace: Path) -> VirtualFileSystem:
+    """The files of such a folder. What ran there made them: no link is followed."""
+    (mount,) = resolve([HostMount(workspace, "/")], [workspace])
+    kept, reads = [], READS
+    with suppress(ToolValidationError):  # some of it is not ours to read: the sandbox will tell
+        for file in islice(mount.files(), ENTRIES):
+            read = reads > 0 and file.size <= KEPT_CHARACTERS
+            reads -= read
+            kept.append(_seed(file, read))
+    return VirtualFileSystem(sorted_by_path(kept))
+
+
 def _seed(file: MountedFile, read: bool) -> VfsFile:
     text = text_of(b"".join(file.parts(KEPT_CHARACTERS))) if read else None
     updated = moment(file.mtime_ns)
@@ -118,8 +146,8 @@ def hydrated(root: Path, mounts: Sequence[Mount]) -> Path:
     workspace, marker = root / WORKSPACE_NAME, root / METADATA_NAME / MARKER_NAME
     try:
         with _locked(root):
-            if marker.is_file() and _is_folder(workspace):
-                return workspace
+            if (kept := kept_in(root)) is not None:
+                return kept
             for name in (STAGING_NAME, WORKSPACE_NAME):  # what somebody did not finish
                 remove(root / name)
             staging = root / STAGING_NAME

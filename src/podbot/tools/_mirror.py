@@ -1,9 +1,10 @@
 """Keeps the `VirtualFileSystem` slice true: looks into the sandbox and tells what changed.
 
-A look is one listing, compared with the slice by size and time; only small text files that changed
-are read. So it costs what is there, up to a bound, and what changed. Where a workspace has more
-entries than that, the files that are known are looked at, and its layer of changes if it has one.
-The sandbox is the truth, but what it says is hostile: names and contents are only data here.
+A look is one listing of the files that were changed last, compared with the slice by size and time;
+only small text files that changed are read. So it costs what is there, up to a bound, and what
+changed. Where a workspace has more files than a session keeps, the others are counted; some of the
+known ones are looked at besides, and its layer of changes if it has one. The sandbox is the truth,
+but what it says is hostile: names and contents are only data here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from podbot.sandbox.layers import Layer
 
 ENTRIES = 2000
-"""The most entries of a workspace that a session keeps in view."""
+"""The most files of a workspace that a session keeps in view."""
+WALKED = 20_000
+"""The most entries of a workspace that one look goes through, to find those files."""
 READS = 200
 """The most files whose contents one look takes in; the others keep none."""
 CHANGED = 5000
@@ -58,7 +61,7 @@ class Mirror:
         found = _find(sandbox, known)
         changes = tuple(self._changes(found, known, _Reader(sandbox)))
         self._looked, self._since = now, self._since or now
-        return FilesSeen(changes, found.complete)
+        return FilesSeen(changes, found.complete, found.left_out)
 
     def _changes(
         self, found: _Found, known: VirtualFileSystem, reader: _Reader
@@ -72,10 +75,9 @@ class Mirror:
                 new = self._seen(path, facts, old, reader)
                 if new != old:
                     yield FileChange(path, old, new)
-        if found.complete:
-            for file in known.files:
-                if file.path not in found.files:
-                    yield FileChange(file.path, file, None)
+        for file in known.files:
+            if file.path not in found.files:  # gone, or no longer among those that are kept
+                yield FileChange(file.path, file, None)
 
     def _may_differ(self, old: VfsFile, facts: _Facts) -> bool:
         if (old.size_bytes, old.updated_at) != facts:
@@ -116,10 +118,11 @@ class _Facts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The files there are (None: known to be gone), and whether these are all."""
+    """The files to keep (None: known to be gone), whether these are all, and how many others."""
 
     files: dict[VfsPath, _Facts | None]
     complete: bool
+    left_out: int = 0
 
 
 class _Reader:
@@ -176,22 +179,27 @@ def path_of(name: str) -> VfsPath:
 
 
 def _find(sandbox: Sandbox, known: VirtualFileSystem) -> _Found:
-    try:
-        found = sandbox.list(".", recursive=True, max_entries=ENTRIES)
-        return _Found({path_of(each.path): _facts(each) for each in found if each.is_file}, True)
-    except SandboxError as error:
-        if error.kind is not Kind.TOO_LARGE:
-            raise
+    newest = sandbox.newest(max_files=ENTRIES, max_entries=WALKED)
+    seen: dict[VfsPath, _Facts | None] = {path_of(each.path): _facts(each) for each in newest.files}
+    if newest.complete and newest.total <= ENTRIES:
+        return _Found(dict(sorted(seen.items(), key=lambda each: each[0].segments)), True)
     layer = sandbox.layer
     few = layer is not None and _is_small(str(layer.upper(0)))
-    files = _changed_in(layer, known) if layer is not None and few else {}
-    newest = sorted(
-        (file for file in known.files if file.content is not None and file.path not in files),
+    changed = _changed_in(layer, known) if layer is not None and few else {}
+    # Files that were written long ago, and whose text a session has: it is not dropped at once.
+    old = sorted(
+        (
+            file
+            for file in known.files
+            if file.content is not None and file.path not in seen and file.path not in changed
+        ),
         key=lambda file: file.updated_at,
         reverse=True,
     )
     # Those that are known come first: only so many are read.
-    return _Found({file.path: _stat(sandbox, file.path) for file in newest[:KNOWN]} | files, False)
+    files = {file.path: _stat(sandbox, file.path) for file in old[:KNOWN]} | changed | seen
+    kept = sum(facts is not None for facts in files.values())
+    return _Found(files, False, max(0, newest.total - kept))
 
 
 def _is_small(folder: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -45,12 +45,14 @@ class VfsFile:
 class VirtualFileSystem:
     """The files of a workspace, sorted by path.
 
-    ``complete`` is False when there are more than a session keeps; then it has those that tools
-    wrote, and those it had before.
+    ``complete`` is False when there are more than a session keeps; then it has those that were
+    changed last, and ``left_out`` counts the others, as far as they were looked at. It is False
+    too before the workspace was looked into at all.
     """
 
     files: tuple[VfsFile, ...] = ()
     complete: bool = True
+    left_out: int = 0
 
     def find(self, path: VfsPath) -> VfsFile | None:
         """The file at a path."""
@@ -64,7 +66,7 @@ class VirtualFileSystem:
         place = self._place(file.path)
         there = place < len(self.files) and self.files[place].path == file.path
         rest = self.files[place + 1 :] if there else self.files[place:]
-        return VirtualFileSystem((*self.files[:place], file, *rest), self.complete)
+        return replace(self, files=(*self.files[:place], file, *rest))
 
     def without(self, path: VfsPath) -> VirtualFileSystem:
         """Without the file at a path, and without all below it."""
@@ -73,7 +75,7 @@ class VirtualFileSystem:
             end += 1
         if start == end:
             return self
-        return VirtualFileSystem((*self.files[:start], *self.files[end:]), self.complete)
+        return replace(self, files=(*self.files[:start], *self.files[end:]))
 
     def changed(self, files: Mapping[VfsPath, VfsFile | None]) -> VirtualFileSystem:
         """With these files; those that are None are gone."""
@@ -83,7 +85,7 @@ class VirtualFileSystem:
                 kept.pop(path, None)
             else:
                 kept[path] = file
-        return VirtualFileSystem(sorted_by_path(kept.values()), self.complete)
+        return replace(self, files=sorted_by_path(kept.values()))
 
     def _place(self, path: VfsPath) -> int:
         return bisect_left(self.files, path.segments, key=_segments)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from podbot.errors import (
     FileError,
@@ -28,7 +29,8 @@ from podbot.runtime.session import Session
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import _traces
 from podbot.tools._mirror import Mirror
-from podbot.tools.filesystem import VirtualFileSystem
+from podbot.tools.filesystem import DeleteEntry, VirtualFileSystem, WriteFile
+from podbot.tools.paths import WORKSPACE, check_segments
 from podbot.tools.reducers import FilesSeen
 
 if TYPE_CHECKING:
@@ -75,13 +77,24 @@ class Home(Protocol):
         ...
 
 
+@runtime_checkable
+class Stopping(Protocol):
+    """A sandbox that may be stopped while nobody uses it."""
+
+    on_stop: Callable[[], object] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a live sandbox works for: the session, its clock, and where to log."""
+    """What a live sandbox works for: the session, its clock, and where to log.
+
+    ``commands``: whether there are tools that run some, and a model may be told to use them.
+    """
 
     session: Session
     clock: Callable[[], datetime]
     logger: StructuredLogger
+    commands: bool = True
 
 
 class Live:
@@ -96,7 +109,8 @@ class Live:
         self._syncing = threading.Lock()
         self._synced = 0
         self._sandbox: Sandbox | None = None
-        self._started = around.clock()
+        self._started = self._used = around.clock()
+        self._telling = threading.RLock()
         self._ended = False
         self._mirror = Mirror()
         self._after: tuple[Traces, VirtualFileSystem] | None = None
@@ -112,6 +126,11 @@ class Live:
     def sandbox(self) -> Sandbox | None:
         """The sandbox, if it is open."""
         return self._sandbox
+
+    @property
+    def commands(self) -> bool:
+        """Whether a model has tools that run commands here."""
+        return self._around.commands
 
     @property
     def logger(self) -> StructuredLogger:
@@ -162,10 +181,58 @@ class Live:
             if sandbox.closed:
                 raise _opened_again(error) from error
             context.check()  # what was cancelled fails in many ways: say the true one
-            raise error_for_model(error) from error
+            raise self._for_model(error) from error
         finally:
             self._touch(sandbox)
         context.check()
+
+    def write(self, event: WriteFile) -> None:
+        """Do what a program dispatched to the session; raises what stands in the way."""
+        if event.path.is_root or event.content is None or event.encoding != "utf-8":
+            raise ToolValidationError(
+                f"{event.path} cannot be written by this event: it needs a path and its text",
+                kind=Kind.INVALID,
+                remedy="write what is no text by section.open().write(path, data)",
+            )
+        path, content = self._path_of(event), event.content
+        if event.mode == "append":
+            self._do(lambda sandbox: sandbox.append(path, content))
+        else:
+            new = event.mode == "create"
+            self._do(lambda sandbox: sandbox.write(path, content, exclusive=new))
+
+    def delete(self, event: DeleteEntry) -> None:
+        """Do what a program dispatched to the session; raises what stands in the way."""
+        if event.path.is_root:
+            raise ToolValidationError(
+                "the workspace itself cannot be removed", remedy="name what is in it"
+            )
+        path = self._path_of(event)
+        self._do(lambda sandbox: sandbox.remove(path, recursive=True))
+
+    def _path_of(self, event: WriteFile | DeleteEntry) -> str:
+        check_segments(event.path.segments, "path")
+        return str(event.path)
+
+    def _do(self, deed: Callable[[Sandbox], object]) -> None:
+        sandbox = self.opened()
+        try:
+            deed(sandbox)
+        except SandboxError as error:
+            if self._ended:
+                raise _closed() from error
+            if _is_over(error):
+                self._lost(sandbox, error)
+            raise
+        finally:
+            self._touch(sandbox)
+
+    def _for_model(self, error: SandboxError) -> SandboxError | ToolValidationError:
+        told = error_for_model(error, self.commands)
+        workdir = self._home.workdir
+        if workdir is not None:  # which a model calls by another name, and may not be told
+            told.message = as_tools_say(told.message, workdir)
+        return told
 
     def seconds(self, context: ToolContext, most: float) -> float:
         """How long something may take: no longer than the call itself."""
@@ -253,6 +320,8 @@ class Live:
             around.logger.warning("workspace.failed", kind=error.kind.value, reason=error.message)
             raise
         self.layer = sandbox.layer
+        if isinstance(sandbox, Stopping):
+            sandbox.on_stop = _telling(weakref.ref(self))
         try:
             self._started = around.clock()
             self._sync_once(sandbox)
@@ -266,8 +335,19 @@ class Live:
 
     def _touch(self, sandbox: Sandbox) -> None:
         """Every call counts as use of the workspace, also one whose changes are taken back."""
-        times = Times(self._started, self._around.clock())
-        workspace = self._home.workspace(sandbox, times)
+        with self._telling:
+            self._used = self._around.clock()
+            self._tell(sandbox)
+
+    def stopped(self) -> None:
+        """The sandbox was stopped, to be started again by the next call: what was it is no more."""
+        with self._telling:
+            sandbox = self._sandbox
+            if sandbox is not None and not self._ended:
+                self._tell(sandbox)
+
+    def _tell(self, sandbox: Sandbox) -> None:
+        workspace = self._home.workspace(sandbox, Times(self._started, self._used))
         self._around.session.mutate(self._kind).dispatch(workspace)
 
     def _sync_once(self, sandbox: Sandbox) -> bool:
@@ -284,6 +364,17 @@ class Live:
                 self._sandbox = None
         sandbox.close()
         self._around.logger.warning("workspace.lost", kind=error.kind.value, reason=error.message)
+
+
+def _telling(alive: weakref.ref[Live]) -> Callable[[], None]:
+    """Tells a live sandbox that it was stopped, without keeping it."""
+
+    def tell() -> None:
+        found = alive()
+        if found is not None:
+            found.stopped()
+
+    return tell
 
 
 _OVER = frozenset({Kind.GUEST_LOST, Kind.GUEST_UNRESPONSIVE, Kind.PROTOCOL, Kind.DISK_LIMIT})
@@ -334,10 +425,28 @@ _REMEDIES: dict[Kind, str] = {
 }
 
 
-def error_for_model(error: SandboxError) -> SandboxError | ToolValidationError:
+# Where there are no commands, a model is not told to run one.
+_WITHOUT_COMMANDS: dict[Kind, str] = {
+    Kind.PERMISSION: "use another path",
+    Kind.TOO_LARGE: "use grep to look at a part, or narrow it",
+}
+
+
+def error_for_model(
+    error: SandboxError, commands: bool = True
+) -> SandboxError | ToolValidationError:
     """The error as a model should hear it: what it can mend by another call says how."""
     mendable = error.kind in _REMEDIES or error.kind is Kind.INVALID
     if not mendable and not isinstance(error, FileError):
         return error
     remedy = _REMEDIES.get(error.kind, error.remedy)
+    if not commands:
+        remedy = _WITHOUT_COMMANDS.get(error.kind, remedy)
     return ToolValidationError(error.message, kind=error.kind, remedy=remedy)
+
+
+def as_tools_say(text: str, workdir: str) -> str:
+    """A message with paths below the workspace as tools take them, whatever commands see."""
+    if workdir == WORKSPACE:
+        return text
+    return text.replace(f"{workdir}/", f"{WORKSPACE}/").replace(workdir, WORKSPACE)

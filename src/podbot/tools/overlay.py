@@ -51,9 +51,9 @@ OverlayEvalResult = EvalResult
 _TEXT = texts.joined(
     """\
 You have a workspace: the folder `{target}`, in a sandbox. You see it as it is on this machine, and
-what you change stays in the sandbox until a person has reviewed it. Commands have {network} and no
-privileges. They can read the rest of the machine where it is not hidden, and not change it; `/tmp`
-and the home directory can be written to, and are thrown away.""",
+what you change stays in the sandbox {until}. Commands have {network} and no
+privileges. They can read the rest of the machine where it is not hidden, and not change it{but};
+`/tmp` and the home directory can be written to, and are thrown away.""",
     texts.FILES,
     texts.commands("Python of any length"),
     texts.RELATIVE,
@@ -116,7 +116,14 @@ def _workplace(session: Session, config: OverlaySandboxConfig) -> Workplace:
         config = replace(config, target=paths)  # an iterator would have nothing for a clone
     # Found now: the current folder may be another one when the sandbox is opened.
     targets = tuple(str(existing_folder(target)) for target in paths)
-    text = _TEXT.format(target=visible(targets[0]), network=config.policy.network.described)
+    until = "and is thrown away with it" if config.discard else "until a person has reviewed it"
+    writable = ", ".join(f"`{visible(path)}`" for path in config.policy.writable)
+    text = _TEXT.format(
+        target=visible(targets[0]),
+        network=config.policy.network.described,
+        until=until,
+        but=f", but for {writable}, which is changed at once" if writable else "",
+    )
     kind = SectionKind(
         key="overlay.sandbox",
         title="Sandboxed Workspace",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podbot.config import variables
-from podbot.errors import Kind, SandboxError, ToolValidationError
+from podbot.errors import ConfigError, Kind, SandboxError, ToolValidationError
 from podbot.prompt.section import CONTAINER_SHELL
 from podbot.runtime.session import Session
 from podbot.sandbox import backends
@@ -53,7 +53,8 @@ _TEXT = texts.joined(
     """\
 You have a workspace in a Linux container of your own, at `/workspace`. It has no network and no
 privileges; everything but `/workspace` and `/tmp` is read-only. Do not assume that files of the
-machine around it are there. The container may use one processor and 1 GiB of memory.""",
+machine around it are there. One processor and 1 GiB of memory are meant for it; where the machine
+can hold it to that, a command that wants more is slowed down or killed.""",
     texts.FILES,
     texts.commands("Python of any length"),
 )
@@ -68,7 +69,8 @@ class PodmanSandboxConfig(WorkspaceConfig):
     - ``runtime``: ``runc``, ``crun``, ``runsc`` or ``kata``; default the engine's.
     - ``idle_seconds``: stop the container when it was not used for so long; the next call starts
       another over the same files. Default never.
-    - ``keep_workspace``: keep the folder of files when the section ends, if it holds any.
+    - ``keep_workspace``: keep the folder of files when the section ends, if it holds any. That of a
+      session with a parent, such as a subagent's own, is never kept.
     """
 
     image: str = DEFAULT_IMAGE
@@ -117,8 +119,17 @@ class PodmanSandboxSection(SandboxSection):
 
 
 def _workplace(session: Session, config: PodmanSandboxConfig) -> Workplace:
+    image: object = config.image  # callers need not be typed
+    if not isinstance(image, str) or not image.strip():
+        raise ConfigError(
+            "no image is set",
+            kind=Kind.MISSING_REQUIRED,
+            remedy="name an image, or leave it out for the usual one",
+            field="image",
+        )
     root = overlay_root(session.session_id)
-    return Workplace(config, _KIND, lambda given: _ContainerHome(given, config, root))
+    kept = _hydration.kept_in(root)
+    return Workplace(config, _KIND, lambda given: _ContainerHome(given, config, root), kept)
 
 
 BACKING = Backing(PodmanSandboxConfig, _workplace, exclusive=CONTAINER_SHELL)
@@ -143,6 +154,8 @@ class _ContainerHome:
         self._config = config
         self._root = root
         self._name = f"wink-{given.session.session_id}"
+        # Nobody comes back to the session of a subagent: only its answer is wanted.
+        self._keep = config.keep_workspace and given.session.parent is None
         self._mark: Path | None = None
 
     def open(self) -> Sandbox:
@@ -161,6 +174,7 @@ class _ContainerHome:
             name=self._name,
             idle=config.idle_seconds,
             confined=True,
+            session=self._given.session.session_id,
         )
         try:
             _check_ready(sandbox)
@@ -172,7 +186,9 @@ class _ContainerHome:
     def _filled(self) -> Path:
         if self._mark is None or not self._mark.exists():
             try:
-                self._mark = cached.claim(self._root, keep=self._config.keep_workspace)
+                if self._mark is None:
+                    cached.sweep()  # what sections that crashed have left
+                self._mark = cached.claim(self._root, keep=self._keep)
             except OSError as error:
                 raise _unusable(self._root, error.strerror or str(error)) from error
         return _hydration.hydrated(self._root, self._given.mounts)
@@ -195,7 +211,7 @@ class _ContainerHome:
         """Remove the folder if nobody wants it, or if it is empty."""
         mark, self._mark = self._mark, None
         if mark is not None:
-            cached.finish(mark, keep=self._config.keep_workspace)
+            cached.finish(mark, keep=self._keep)
 
 
 def _unusable(root: Path, reason: str) -> ToolValidationError:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from podbot.runtime.session import Reducer, ReducerContext, Slice
 from podbot.tools.filesystem import DeleteEntry, VfsFile, VirtualFileSystem, WriteFile
 from podbot.tools.paths import VfsPath
 
 Clock = Callable[[], datetime]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,12 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class FilesSeen:
-    """What a look into the sandbox found changed, and whether it saw everything."""
+    """What a look into the sandbox found changed, whether it saw everything, and how many files
+    it leaves out."""
 
     changes: tuple[FileChange, ...]
     complete: bool = True
+    left_out: int = 0
 
 
 def make_write_reducer(clock: Clock | None = None) -> Reducer[VirtualFileSystem, WriteFile]:
@@ -70,7 +74,12 @@ def files_seen(
         if present.find(change.path) == change.before
     }
     files = present.changed(changes).files if changes else present.files
-    return (VirtualFileSystem(files, event.complete),)
+    return (VirtualFileSystem(files, event.complete, event.left_out),)
+
+
+def append_each(values: Slice[T], event: T, *, context: ReducerContext) -> Slice[T]:
+    """The reducer for results that count each time, also when two are equal."""
+    return values.appended(event)
 
 
 def latest(values: Slice[VirtualFileSystem]) -> VirtualFileSystem:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from podbot.errors import ConfigError
@@ -70,11 +71,15 @@ class SandboxWorkspace:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What a section is made of: its settings, what it says of itself, where its sandbox lives."""
+    """What a section is made of: its settings, what it says of itself, where its sandbox lives.
+
+    ``kept`` is the folder with the files of an earlier section, if they are still there.
+    """
 
     config: WorkspaceConfig
     kind: SectionKind
     home: Callable[[Given], Home]
+    kept: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +126,9 @@ class SandboxSection(WorkspaceSection):
         if backing.exclusive is not None:
             self.exclusive = backing.exclusive
         super().__init__(
-            session=session, config=workplace.config, kind=workplace.kind, home=workplace.home
-        )
+            session=session, config=workplace.config, kind=workplace.kind, home=workplace.home,
+            kept=workplace.kept,
+        )  # fmt: skip
 
     @property
     def layer(self) -> Layer | None:
@@ -134,7 +140,9 @@ class SandboxSection(WorkspaceSection):
 
     def clone(self, *, session: Session, bus: EventBus) -> Self:
         """The same section for another session: its own sandbox, mounts copied anew."""
-        return type(self)(session=session, backend=self.backend, config=self.config)
+        made = type(self)(session=session, backend=self.backend, config=self.config)
+        made.bus = bus
+        return made
 
 
 def _backing(backend: str) -> Backing:

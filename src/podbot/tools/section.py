@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from podbot.config import variables
@@ -19,7 +20,7 @@ from podbot.prompt.section import Section
 from podbot.prompt.tool import AnyTool, Tool
 from podbot.runtime.given import expect, expect_callable
 from podbot.runtime.logging import get_logger
-from podbot.runtime.session import Session, append, replace_latest
+from podbot.runtime.session import Session, replace_latest
 from podbot.sandbox.sandbox import Sandbox
 from podbot.tools import _hydration, mounts, shell, texts
 from podbot.tools._command_tools import CommandLimits, CommandTools
@@ -43,6 +44,7 @@ from podbot.tools.live import Home, Live, Surroundings
 from podbot.tools.mounts import HostMount, HostPath, Mount
 from podbot.tools.reducers import (
     FilesSeen,
+    append_each,
     files_seen,
     make_delete_reducer,
     make_write_reducer,
@@ -86,6 +88,7 @@ class SectionKind:
     workspace: type
     commands: bool = True
     eval_characters: int | None = None
+    shell_strings: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class WorkspaceSection(Section):
         config: WorkspaceConfig,
         kind: SectionKind,
         home: Callable[[Given], Home],
+        kept: Path | None = None,
     ):
         expect(session, Session, "the session of a section", ConfigError)
         found = mounts.resolve(config.mounts, config.allowed_host_roots)
@@ -120,9 +124,9 @@ class WorkspaceSection(Section):
         live = Live(
             home(Given(session, found, environment)),
             kind.workspace,
-            Surroundings(session, clock, logger),
+            Surroundings(session, clock, logger, kind.commands),
         )
-        limits = CommandLimits(_shell_seconds(), kind.eval_characters)
+        limits = CommandLimits(_shell_seconds(), kind.eval_characters, kind.shell_strings)
         super().__init__(
             key=kind.key,
             title=kind.title,
@@ -135,8 +139,11 @@ class WorkspaceSection(Section):
         self._previews = scan.previews
         self._live = live
         _register(session, kind.workspace, clock)
+        _carry_out(session, live)
         session.mutate(kind.workspace).clear()
-        session.mutate(VirtualFileSystem).seed(scan.files)
+        # Nobody has looked yet.
+        files = scan.files if kept is None else _hydration.scan_kept(kept)
+        session.mutate(VirtualFileSystem).seed(replace(files, complete=False))
         # Nothing in here leads back to the section, or it would never be collected.
         self._finalizer = weakref.finalize(self, live.end)
 
@@ -157,8 +164,13 @@ class WorkspaceSection(Section):
         return f"{template}\n\nCopied from the host into the workspace:\n\n{shown}"
 
     def clone(self, *, session: Session, bus: EventBus) -> Self:
-        """The same section for another session: its own sandbox, mounts copied anew."""
-        return type(self)(session=session, config=self.config)  # type: ignore[call-arg]  # public sections take these two
+        """The same section for another session: its own sandbox, mounts copied anew.
+
+        Calls of its tools are told on ``bus``, and to the session.
+        """
+        made = type(self)(session=session, config=self.config)  # type: ignore[call-arg]  # public sections take these two
+        made.bus = bus
+        return made
 
     def refresh(self, context: ToolContext) -> None:
         """Tell the session what the sandbox is like, after a call failed."""
@@ -199,7 +211,24 @@ def _register(session: Session, workspace: type, clock: Clock) -> None:
     files.register(WriteFile, make_write_reducer(clock))
     files.register(DeleteEntry, make_delete_reducer())
     files.register(FilesSeen, files_seen)
-    session.mutate(EvalResult).register(EvalResult, append)
+    session.mutate(EvalResult).register(EvalResult, append_each)
+
+
+def _carry_out(session: Session, live: Live) -> None:
+    """What a program dispatches is done in the sandbox too, or refused."""
+    alive = weakref.ref(live)  # once it is gone, an event changes slices alone
+
+    def write(event: WriteFile) -> None:
+        if (found := alive()) is not None:
+            found.write(event)
+
+    def delete(event: DeleteEntry) -> None:
+        if (found := alive()) is not None:
+            found.delete(event)
+
+    files = session.mutate(VirtualFileSystem)
+    files.guard(WriteFile, write)
+    files.guard(DeleteEntry, delete)
 
 
 def _shell_seconds() -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from podbot.errors import Kind, SandboxError, ToolValidationError
 from podbot.sandbox.sandbox import Sandbox
 from podbot.sandbox.values import ExecResult
-from podbot.tools.paths import check_segments, normalize_string_path
+from podbot.tools.paths import WORKSPACE, check_segments, normalize_string_path
 
 COMMAND_CHARACTERS = 4096
 ENVIRONMENT_ENTRIES = 64
@@ -28,7 +28,8 @@ MOST_SECONDS = 120.0
 TRUNCATED = "[truncated]"
 CAPTURE_DISABLED = "capture disabled"
 
-_ROOT = "/"
+SHELL = ("sh", "-c")
+"""What reads a command that is one string."""
 # What shells say of a command that is not there, and of one that cannot be run.
 _NEVER_RAN = {Kind.COMMAND_NOT_FOUND: 127, Kind.COMMAND_NOT_EXECUTABLE: 126}
 
@@ -37,10 +38,10 @@ _NEVER_RAN = {Kind.COMMAND_NOT_FOUND: 127, Kind.COMMAND_NOT_EXECUTABLE: 126}
 class ShellParams:
     """A command, and what it starts with."""
 
-    command: tuple[str, ...] = field(
+    command: tuple[str, ...] | str = field(
         metadata={
-            "description": "The program and its arguments, one string each; no shell reads them. "
-            "For pipes or globs: [sh, -c, ...]. ASCII, 4096 characters at most."
+            "description": "The program and its arguments, one string each, which no shell reads; "
+            "or, where the workspace allows it, one string for sh -c. ASCII, 4096 characters."
         }
     )
     cwd: str | None = field(
@@ -67,7 +68,8 @@ class ShellParams:
 class ShellResult:
     """How a command ended. ``exit_code`` is 124 when its time ran out (then ``timed_out``).
 
-    ``cwd`` is the folder it ran in, as tools take it: ``/`` is the workspace.
+    ``command`` is what was run: ``("sh", "-c", text)`` for one string. ``cwd`` is the folder it ran
+    in, as tools take it: ``/workspace`` or a folder below it.
     """
 
     command: tuple[str, ...]
@@ -99,9 +101,24 @@ class Command:
     capture: bool
 
 
-def checked(params: ShellParams, workdir: str | None, default_seconds: float) -> Command:
-    """What was asked for, if it keeps the limits; raises `ToolValidationError`."""
-    _check_command(params.command)
+def checked(
+    params: ShellParams, workdir: str | None, default_seconds: float, strings: bool = True
+) -> Command:
+    """What was asked for, if it keeps the limits; raises `ToolValidationError`.
+
+    ``strings``: one string is taken too, for a shell.
+    """
+    command = params.command
+    if isinstance(command, str):
+        if not strings:
+            raise _refuse(
+                "command is one string, and this workspace gives none to a shell",
+                'give a list of words: ["ls", "-l"]',
+            )
+        if not command.strip():
+            raise _refuse("command is empty", 'name a program: ["ls", "-l"]')
+        command = (*SHELL, command)
+    _check_command(command, len(SHELL) if isinstance(params.command, str) else 0)
     _check_environment(params.env)
     if params.stdin is not None and len(params.stdin) > STDIN_CHARACTERS:
         raise _refuse(
@@ -113,7 +130,7 @@ def checked(params: ShellParams, workdir: str | None, default_seconds: float) ->
     cwd = normalize_string_path(params.cwd, field="cwd", workdir=workdir)
     seconds = clamped(default_seconds if params.timeout_seconds is None else params.timeout_seconds)
     return Command(
-        tuple(params.command), str(cwd), dict(params.env), params.stdin, seconds,
+        tuple(command), str(cwd), dict(params.env), params.stdin, seconds,
         params.capture_output,
     )  # fmt: skip
 
@@ -147,7 +164,7 @@ def run(sandbox: Sandbox, command: Command, seconds: float) -> ShellResult:
     capture = command.capture
     return ShellResult(
         command=command.argv,
-        cwd=_ROOT if command.cwd == "." else command.cwd,
+        cwd=WORKSPACE if command.cwd == "." else f"{WORKSPACE}/{command.cwd}",
         exit_code=done.exit_code,
         stdout=text_of(done.stdout_bytes, STREAM_BYTES) if capture else CAPTURE_DISABLED,
         stderr=text_of(done.stderr_bytes, STREAM_BYTES) if capture else CAPTURE_DISABLED,
@@ -167,12 +184,11 @@ def text_of(data: bytes, limit: int) -> str:
     return text.encode()[: limit - len(TRUNCATED)].decode("utf-8", "ignore") + TRUNCATED
 
 
-def _check_command(command: Sequence[str]) -> None:
-    if isinstance(command, str):  # which is a sequence of strings too
-        raise _refuse("command is one string", 'give a list of words: ["ls", "-l"]')
+def _check_command(command: Sequence[str], own: int = 0) -> None:
+    """``own``: so many words at the beginning are not the model's."""
     if not command or not command[0].strip():
         raise _refuse("command is empty", 'name a program: ["ls", "-l"]')
-    length = sum(map(len, command))
+    length = sum(map(len, command[own:]))
     if length > COMMAND_CHARACTERS or len(command) > COMMAND_CHARACTERS:
         raise _refuse(
             f"command has {length} characters in {len(command)} words",

@@ -11,8 +11,8 @@ import textwrap
 from podbot.tools import evaluation, files, filesystem, paths, shell
 
 FILES = f"""\
-`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the workspace alone.
-Their paths are relative to it, or start with `{paths.WORKSPACE}/`: plain ASCII, up to
+`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the workspace. Their
+paths are relative to it, or start with `{paths.WORKSPACE}/`: plain ASCII, up to
 {paths.MAX_SEGMENTS} names of {paths.MAX_SEGMENT} characters, no `..`. `write_file` creates files
 of up to {filesystem.KEPT_CHARACTERS:,} characters; change an existing file with `edit_file`.
 `read_file` gives up to {files.READ_LINES:,} lines at once; read on with `offset`."""
@@ -25,10 +25,14 @@ Inside a command `{paths.WORKSPACE}` does not exist. Commands start in the works
 paths there."""
 
 
-def commands(eval_size: str) -> str:
-    """What the two tools that run things allow; ``eval_size`` is how much Python."""
+def commands(eval_size: str, shell_strings: bool = True) -> str:
+    """What the two tools that run things allow; ``eval_size`` is how much Python.
+
+    ``shell_strings``: a command may be one string, for a shell.
+    """
+    string = " One string is run by `sh -c`." if shell_strings else ""
     return f"""\
-`shell_execute` runs one command, given as a list of words; no shell reads it. It may take
+`shell_execute` runs one command, given as a list of words; no shell reads it.{string} It may take
 {shell.MOST_SECONDS:g} seconds ({SHELL_SECONDS} unless you say otherwise), and you see
 {shell.STREAM_BYTES // 1024} KiB of each output stream. `evaluate_python` runs {eval_size} with a
 fresh `python3`, for {evaluation.SECONDS:g} seconds at most; it can open files of the workspace

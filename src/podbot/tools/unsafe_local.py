@@ -10,25 +10,34 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 
 from podbot.config import variables
-from podbot.errors import Kind, ToolValidationError
+from podbot.errors import ConfigError, Kind, ToolValidationError
+from podbot.runtime.given import expect
 from podbot.runtime.session import Session
 from podbot.sandbox import backends
 from podbot.sandbox.local import LocalSandbox
 from podbot.sandbox.policy import Policy
 from podbot.sandbox.sandbox import Sandbox
-from podbot.tools import _hydration, texts
+from podbot.tools import _hydration, temporary, texts
 from podbot.tools.evaluation import EvalParams, EvalResult
 from podbot.tools.live import Times
-from podbot.tools.mounts import HostPath, is_inside, normalize_host_root, normalize_host_roots
+from podbot.tools.mounts import (
+    HostMount,
+    HostPath,
+    is_inside,
+    normalize_host_root,
+    normalize_host_roots,
+)
 from podbot.tools.paths import WORKSPACE
 from podbot.tools.sandbox import Backing, SandboxSection, Workplace
-from podbot.tools.section import Given, SectionKind, WorkspaceConfig, WorkspaceSection
+from podbot.tools.section import Clock, Given, SectionKind, WorkspaceConfig, WorkspaceSection
 from podbot.tools.shell import ShellParams, ShellResult
+from podbot.tools.temporary import Temporary
 
 __all__ = [
     "LocalEvalParams",
@@ -49,28 +58,49 @@ LocalShellResult = ShellResult
 LocalEvalParams = EvalParams
 LocalEvalResult = EvalResult
 
-_TEXT = texts.joined(
-    """\
+_ABOUT = """\
 You have a workspace in a temporary folder of the machine this runs on. **Nothing isolates it**:
 commands run as the user who runs this program, with that user's files, processes and network. Only
 what encloses this program, if anything does, limits them. Keep to the workspace, and change nothing
-outside of it.""",
-    texts.FILES,
-    texts.commands(f"up to {EVAL_CHARACTERS:,} characters of Python"),
-    f"{texts.RELATIVE} The workspace is removed when the session ends.",
-)
+outside of it."""
 
 
-@dataclass(frozen=True, slots=True)
+def _text(shell_strings: bool) -> str:
+    return texts.joined(
+        _ABOUT,
+        texts.FILES,
+        texts.commands(f"up to {EVAL_CHARACTERS:,} characters of Python", shell_strings),
+        f"{texts.RELATIVE} The workspace is removed when the session ends.",
+    )
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class UnsafeLocalSandboxConfig(WorkspaceConfig):
     """Settings of an `UnsafeLocalSandboxSection`.
 
     ``workspace_root``: the folder to make the workspace in, which must lie in
     ``allowed_host_roots`` if those are given; default ``$PODBOT_WORKSPACE_ROOT``, else the
-    machine's folder for temporary files.
+    machine's folder for temporary files. ``shell_strings``: ``shell_execute`` takes one string too,
+    which a shell reads; the other sections do so always.
     """
 
     workspace_root: HostPath | None = None
+    shell_strings: bool = False
+
+    # Written out, as its place among the arguments is not its place among the fields.
+    def __init__(
+        self,
+        mounts: Sequence[HostMount] = (),
+        allowed_host_roots: Sequence[HostPath] = (),
+        base_environment: Mapping[str, str] | None = None,
+        workspace_root: HostPath | None = None,
+        clock: Clock | None = None,
+        accepts_overrides: bool = False,
+        shell_strings: bool = False,
+    ):
+        given = locals()
+        for each in fields(self):
+            object.__setattr__(self, each.name, given[each.name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +117,16 @@ class UnsafeLocalWorkspace:
     last_used_at: datetime
 
 
-_KIND = SectionKind(
-    key="local.sandbox",
-    title="Local Workspace",
-    text=_TEXT,
-    component="tools.unsafe_local",
-    workspace=UnsafeLocalWorkspace,
-    eval_characters=EVAL_CHARACTERS,
-)
+def _kind(shell_strings: bool) -> SectionKind:
+    return SectionKind(
+        key="local.sandbox",
+        title="Local Workspace",
+        text=_text(shell_strings),
+        component="tools.unsafe_local",
+        workspace=UnsafeLocalWorkspace,
+        eval_characters=EVAL_CHARACTERS,
+        shell_strings=shell_strings,
+    )
 
 
 class UnsafeLocalSandboxSection(SandboxSection):
@@ -110,7 +142,8 @@ class UnsafeLocalSandboxSection(SandboxSection):
 
 def _workplace(session: Session, config: UnsafeLocalSandboxConfig) -> Workplace:
     root = _workspace_root(config)
-    return Workplace(config, _KIND, lambda given: _LocalHome(given, root))
+    expect(config.shell_strings, bool, "shell_strings", ConfigError)
+    return Workplace(config, _kind(config.shell_strings), lambda given: _LocalHome(given, root))
 
 
 BACKING = Backing(UnsafeLocalSandboxConfig, _workplace)
@@ -137,7 +170,7 @@ class _LocalHome:
     def __init__(self, given: Given, root: Path):
         self._given = given
         self._root = root
-        self._folder: Path | None = None
+        self._made: Temporary | None = None
         self._opened: tuple[int, int] | None = None
         self.workdir: str | None = None
 
@@ -155,11 +188,14 @@ class _LocalHome:
         return sandbox
 
     def _filled(self) -> Path:
-        if self._folder is None or _identity(self._folder) is None:
-            prefix = f"wink-{self._given.session.session_id}-"
+        if self._made is None or _identity(self._made.path) is None:
+            if self._made is None:
+                temporary.sweep()
+            else:
+                temporary.end(self._made)  # a command removed it
             try:
                 # Unpredictable, and 0700: nobody else can be there first, or look in.
-                self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=self._root))
+                self._made = temporary.make(self._root, self._given.session.session_id)
             except OSError as error:
                 raise ToolValidationError(
                     f"no workspace can be made in {self._root}: {error.strerror}",
@@ -167,7 +203,7 @@ class _LocalHome:
                     remedy=f"set workspace_root or {variables.WORKSPACE_ROOT.name} to a folder "
                     "that can be written to",
                 ) from error
-        return _hydration.hydrated(self._folder, self._given.mounts)
+        return _hydration.hydrated(self._made.path, self._given.mounts)
 
     def workspace(self, sandbox: Sandbox, times: Times) -> UnsafeLocalWorkspace:
         """What the session is told."""
@@ -178,11 +214,12 @@ class _LocalHome:
 
     def end(self) -> None:
         """Remove the folder with everything in it."""
-        folder, self._folder = self._folder, None
-        if folder is not None:
+        made, self._made = self._made, None
+        if made is not None:
             try:
-                _hydration.remove(folder)
+                temporary.end(made)
             except OSError as error:
+                folder = made.path
                 raise ToolValidationError(
                     f"the workspace {folder} could not be removed: {error.strerror}",
                     kind=Kind.IO,

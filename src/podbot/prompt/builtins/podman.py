@@ -19,6 +19,7 @@ from podbot.errors import Kind, PodbotError, PromptError, SandboxError, ToolVali
 from podbot.prompt.result import ToolResult
 from podbot.prompt.section import CONTAINER_SHELL, Section
 from podbot.prompt.tool import Tool
+from podbot.runtime.given import expect
 from podbot.runtime.logging import StructuredLogger, get_logger
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class PodmanShellSection(Section):
         session: Session | None = None,
     ):
         settings = _Settings(
-            image, name_prefix, workdir, dict(environment or {}), timeout, output_bytes, engine,
+            image, name_prefix, workdir, _variables(environment), timeout, output_bytes, engine,
             privileged,
         )  # fmt: skip
         _check(settings)
@@ -165,12 +166,14 @@ class PodmanShellSection(Section):
     def clone(self, *, session: Session, bus: EventBus) -> PodmanShellSection:
         """The same section for another session, with containers of its own."""
         given = self._settings
-        return PodmanShellSection(
+        made = PodmanShellSection(
             image=given.image, name_prefix=given.name_prefix, workdir=given.workdir,
             environment=given.environment, timeout=given.timeout,
             output_bytes=given.output_bytes, engine=given.engine,
             privileged=given.privileged, session=session,
         )  # fmt: skip
+        made.bus = bus
+        return made
 
     def close(self) -> None:
         """Stop every container."""
@@ -193,12 +196,14 @@ class _Shells:
         self, params: PodmanShellParams, *, context: ToolContext
     ) -> ToolResult[PodmanShellResult]:
         """Serve one call. Whatever goes wrong is told in the result."""
-        if params.action == "exec" and not (params.command or "").strip():
-            raise ToolValidationError(
-                "exec needs a command", remedy='pass the shell command to run as "command"'
-            )
-        shell = self._of(context.session.session_id)
+        session_id = context.session.session_id
+        name = f"{self._settings.name_prefix}-{session_id}"
         try:
+            if params.action == "exec" and not (params.command or "").strip():
+                raise ToolValidationError(
+                    "exec needs a command", remedy='pass the shell command to run as "command"'
+                )
+            shell = self._of(session_id, name)
             match params.action:
                 case "start":
                     shell.start()
@@ -209,23 +214,20 @@ class _Shells:
                 case "exec":
                     return shell.exec(params, context)
         except PodbotError as error:
-            if error.kind is Kind.CANCELLED:
-                raise
             self._logger.warning(
                 "podman_shell.failed", action=params.action, kind=error.kind.value, error=error
             )
-            value = PodmanShellResult(params.action, shell.name, None, str(error), None)
-            message = f"{params.action} failed: {error.message}"
-            return ToolResult(message, value, success=False)
+            value = PodmanShellResult(params.action, name, None, str(error), None)
+            return ToolResult(f"{params.action} failed: {error}", value, success=False)
 
-    def _of(self, session_id: str) -> _Shell:
+    def _of(self, session_id: str, name: str) -> _Shell:
         with self._lock:
             if self._ended:
                 raise _closed()
             shell = self._shells.get(session_id)
             if shell is None:
-                name = f"{self._settings.name_prefix}-{session_id}"
-                shell = self._shells[session_id] = _Shell(name, self._settings, self._logger)
+                shell = _Shell(name, session_id, self._settings, self._logger)
+                self._shells[session_id] = shell
             return shell
 
     def end(self) -> None:
@@ -240,8 +242,9 @@ class _Shells:
 class _Shell:
     """One container, while it is needed. One command at a time."""
 
-    def __init__(self, name: str, settings: _Settings, logger: StructuredLogger):
+    def __init__(self, name: str, session: str, settings: _Settings, logger: StructuredLogger):
         self.name = name
+        self._session = session
         self._settings = settings
         self._logger = logger
         self._turn = threading.RLock()  # held by whoever starts, uses or stops the container
@@ -266,6 +269,7 @@ class _Shell:
                 engine=settings.engine,
                 name=self.name,
                 privileged=settings.privileged,
+                session=self._session,
                 policy=Policy(environment=settings.environment, pass_environment=()),
             )
             if self._over:  # closed meanwhile, by one who did not see it and waits for this turn
@@ -365,7 +369,32 @@ def _cut(data: bytes, limit: int) -> str:
     return text.encode()[: limit - len(TRUNCATED)].decode("utf-8", "ignore") + TRUNCATED
 
 
+def _variables(environment: Mapping[str, str] | None) -> dict[str, str]:
+    """The variables of a section, named if they are none; a value may be a secret, and is not."""
+    expect({} if environment is None else environment, Mapping, "environment", PromptError)
+    for name, value in (environment or {}).items():
+        given: tuple[object, object] = name, value  # callers need not be typed
+        if not all(isinstance(each, str) and "\0" not in each for each in given):
+            problem = "is not text"
+        elif not name or "=" in name:
+            problem = "has a name that no variable can have"
+        else:
+            continue
+        raise PromptError(
+            f"environment {problem}: {name!r:.80}",
+            remedy="give strings without NUL; names are not empty and hold no '='",
+        )
+    return dict(environment or {})
+
+
 def _check(settings: _Settings) -> None:
+    image: object = settings.image
+    if not isinstance(image, str) or not image.strip():
+        raise PromptError(
+            f"image={image!r:.80} names no image",
+            kind=Kind.MISSING_REQUIRED,
+            remedy=f"name one with Python in it, or leave it out for {DEFAULT_IMAGE}",
+        )
     if not isinstance(settings.privileged, bool):  # the text "false" would count as yes
         raise PromptError(
             f"privileged={settings.privileged!r:.80} is neither True nor False",

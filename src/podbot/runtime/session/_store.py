@@ -35,6 +35,11 @@ class _Turn(threading.local):
 _turn = _Turn()
 
 
+def in_reducer() -> bool:
+    """Whether this thread runs a reducer, of whichever session."""
+    return _turn.store is not None
+
+
 class Store:
     """Holds slices; any thread may read and change them."""
 

@@ -80,6 +80,15 @@ class SliceMutation(Generic[T]):
         """
         self._session._register(self._type, event_type, reducer)
 
+    def guard(self, event_type: type[E], check: Callable[[E], object]) -> None:
+        """Call ``check`` with each event of this type that a program dispatches, before a reducer.
+
+        It may do what the event says, and what it raises refuses the event: whoever dispatched
+        gets the error. Values of tools do not come here, as a tool has done what they say. One
+        check for a type of event: a second one takes the place of the first. Clones have none.
+        """
+        self._session._guard(event_type, check)
+
 
 class SessionMutation:
     """Changes the session as a whole."""

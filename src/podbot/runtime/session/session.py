@@ -21,7 +21,7 @@ from podbot.frozen import frozen_dict
 from podbot.runtime.events import EventBus, PromptExecuted, PromptRendered, ToolInvoked
 from podbot.runtime.given import expect, expect_callable, expect_methods
 from podbot.runtime.logging import get_logger
-from podbot.runtime.session._store import State, Store
+from podbot.runtime.session._store import State, Store, in_reducer
 from podbot.runtime.session.access import SessionMutation, SliceMutation, SliceQuery
 from podbot.runtime.session.attempts import Attempt, Change
 from podbot.runtime.session.reducers import Reducer, ReducerContext, append
@@ -73,6 +73,7 @@ class Session:
         self._store = Store()
         # Which reducers an event runs. Replaced, never changed, so dispatching needs no lock.
         self._routes: Mapping[type, Mapping[type, Reducer[object, object]]] = {}
+        self._guards: Mapping[type, Callable[[object], object]] = {}  # likewise
         for event_type in TELEMETRY:
             self._register(event_type, event_type, append)
         if parent is not None:
@@ -188,11 +189,19 @@ class Session:
             slices = {**self._routes.get(event_type, {}), slice_type: reducer}
             self._routes = {**self._routes, event_type: slices}
 
+    def _guard(self, event_type: type[T], check: Callable[[T], object]) -> None:
+        _checked_type(event_type)
+        expect_callable(check, f"the check of {event_type.__qualname__}", SessionError)
+        with self._lock:
+            self._guards = {**self._guards, event_type: cast("Callable[[object], object]", check)}
+
     def _dispatch(self, event: object) -> None:
         _checked_type(type(event))
+        self._check(event)
         self._store.apply(self._steps(event))
 
     def _dispatch_to(self, slice_type: type, event: object) -> None:
+        self._check(event)
         reducer = self._routes.get(type(event), {}).get(slice_type)
         if reducer is not None:
             self._store.apply((_Reduced(slice_type, reducer, event, self),))
@@ -205,6 +214,18 @@ class Session:
                 remedy=f"call mutate({slice_type.__qualname__}).register("
                 f"{type(event).__qualname__}, …) first",
             )
+
+    def _check(self, event: object) -> None:
+        check = self._guards.get(type(event))
+        if check is None:
+            return
+        if in_reducer():
+            raise SessionError(
+                f"a reducer cannot dispatch {type(event).__qualname__} here: it would do more than "
+                "change slices",
+                remedy="dispatch it from outside of reducers",
+            )
+        check(event)
 
     def _steps(self, event: object) -> list[Change]:
         kind = type(event)

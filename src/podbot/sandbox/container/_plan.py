@@ -65,12 +65,13 @@ def spec(draft: Draft) -> ContainerSpec:
         mounts.append(BindMount(str(draft.door), place.INSIDE, read_only=True))
         port = settings.policy.network.port
         line = _kit.command(f"{place.INSIDE}/{place.SOCKET} {port or ''}")
+    session = {} if settings.session is None else {labels.SESSION: settings.session}
     return ContainerSpec(
         image=settings.image,
         entrypoint=(),
         command=tuple(line),
         profile=profile(draft),
-        labels={labels.KIND: KIND},
+        labels={labels.KIND: KIND, **session},
         mounts=tuple(mounts),
         name=draft.name,
         workdir="/",

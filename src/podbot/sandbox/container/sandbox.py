@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Self, TypeVar, Unpack
 
 from podbot.errors import ContainerError, GuestLostError, Kind, SandboxError
@@ -62,6 +63,8 @@ class ContainerSandbox(Sandbox):
         self._ready = False
         self._waking: int | None = None
         self._use = _idling.Use()
+        self.on_stop: Callable[[], object] | None = None
+        """Called after its container was stopped, by `stop` or because nobody used it."""
         self.backend, self.limits, self.policy = launcher.name, launcher.limits, launcher.policy
         self.workdir = WORKDIR
         self.guarantees, self.notes = (), ()
@@ -121,6 +124,8 @@ class ContainerSandbox(Sandbox):
             self._channel.close()
             self._session.stop()
             self._drop_pipes()
+        if self.on_stop is not None:
+            self.on_stop()
 
     def pause(self) -> None:
         """Freeze everything in it; the next call, or `resume`, lets it go on.

@@ -33,6 +33,7 @@ CONTAINER_LIMITS = Limits(cpu=1.0, memory=GIB)
 """What a container may use when nobody says otherwise: one processor, 1 GiB, no swap."""
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
+_SESSION = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}")
 
 
 class ContainerOptions(TypedDict, total=False):
@@ -55,6 +56,7 @@ class ContainerOptions(TypedDict, total=False):
     privileged: bool
     title: str | None
     seccomp: Seccomp
+    session: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Settings:
     - ``title``: what the work is called where its changes are listed.
     - ``seccomp``: the filter of system calls, ``podbot``'s own or the ``engine``'s, which lets
       namespaces be made inside. A Podman on another machine has only its own.
+    - ``session``: the id of the session it works for, which `podbot ps` shows.
     """
 
     target: Target | None = None
@@ -102,6 +105,7 @@ class Settings:
     privileged: bool = False
     title: str | None = None
     seccomp: Seccomp = "podbot"
+    session: str | None = None
 
     @classmethod
     def of(cls, target: Target | None, options: ContainerOptions) -> Settings:
@@ -126,7 +130,8 @@ class Settings:
                 f"runtime={self.runtime!r} is not known",
                 'use "runc", "crun", "runsc" or "kata", or leave it out for the engine\'s',
             )
-        if not self.image.strip():
+        given: object = self.image  # callers need not be typed
+        if not isinstance(given, str) or not given.strip():
             raise LaunchError(
                 "no image was named",
                 kind=Kind.MISSING_REQUIRED,
@@ -136,6 +141,11 @@ class Settings:
             raise _refused(
                 f"{self.name!r} cannot be the name of a container",
                 "use letters, digits, '_', '.' and '-', a letter or a digit first",
+            )
+        if self.session is not None and not _SESSION.fullmatch(self.session):
+            raise _refused(
+                f"{self.session!r:.80} cannot be the id of a session",
+                "use up to 64 letters, digits, '_', '.' and '-', a letter or a digit first",
             )
         if self.idle is not None and not (math.isfinite(self.idle) and self.idle > 0):
             raise _refused(f"idle={self.idle!r} is not a time", "pass seconds above zero, or None")

@@ -12,7 +12,8 @@ start several milliseconds: type checkers take the name ``TYPE_CHECKING`` for tr
 are never evaluated. The plain `socket` would cost as much, so they take the one below it. This file
 is empty for the same reason: whoever needs one part loads that.
 
-Reading order: `wire`, `loop`; `families`, `streams`, `spawning`, `processes`, `terminals`;
+Reading order: `wire`, `loop`; `families`, `streams`, `spawning`, `users`, `processes`,
+`terminals`;
 `kernel`; `files`, `drafts`, `trees`; `globs`, `search`, `patterns`, `ripgrep`; `workers`,
 `file_requests`, `requests`, `main`.
 """

@@ -178,6 +178,47 @@ def _listing(head: Head, entries: Iterable[Entry]) -> Answer:
     return {}, json.dumps(found).encode("ascii")
 
 
+def _newest(guest: Guest, head: Head, _: bytes) -> None:
+    fd = guest.files.open(head["path"], os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        reply, payload = _latest(dict(head, max_entries=min(head["max_entries"], FEW_ENTRIES)), fd)
+        if reply["complete"] or head["max_entries"] <= FEW_ENTRIES:
+            guest.answer(dict(reply, id=head["id"]), payload)
+        else:
+            guest.in_worker(head, lambda: _latest(head, fd))
+    finally:
+        os.close(fd)
+
+
+def _latest(head: Head, fd: int) -> Answer:
+    """The files that came to be as they are last: a file may say that it is older than that."""
+    path, most, wanted = head["path"], head["max_entries"], head["max_files"]
+    found: list[tuple[int, str, os.stat_result]] = []
+    total, complete = 0, True
+    for number, (name, facts, _) in enumerate(walk(fd)):
+        if number == most:
+            complete = False
+            break
+        if stat.S_ISREG(facts.st_mode):
+            total += 1
+            found.append((facts.st_ctime_ns, name, facts))
+            if len(found) > 2 * wanted + FEW_ENTRIES:
+                _cut_to_newest(found, wanted)
+    _cut_to_newest(found, wanted)
+    rows, room = [], NAMES_LIMIT
+    for _, name, facts in found:
+        room -= len(name)
+        if room < 0:
+            break
+        rows.append(describe(under(path, name), facts, None))
+    return {"total": total, "complete": complete}, json.dumps(rows).encode("ascii")
+
+
+def _cut_to_newest(found: list[tuple[int, str, os.stat_result]], wanted: int) -> None:
+    found.sort(key=lambda each: (-each[0], each[1]))
+    del found[wanted:]
+
+
 def _glob(guest: Guest, head: Head, _: bytes) -> None:
     pattern = Glob(head["pattern"])
     fd = guest.files.open(head["path"], os.O_RDONLY | os.O_DIRECTORY)
@@ -233,6 +274,18 @@ def _stat(guest: Guest, head: Head, _: bytes) -> None:
     finally:
         os.close(fd)
     guest.answer({"id": head["id"], "info": describe(path, facts, target)})
+
+
+def _realpath(guest: Guest, head: Head, _: bytes) -> None:
+    fd = guest.files.open(head["path"], os.O_PATH)
+    try:
+        real = os.readlink(f"/proc/self/fd/{fd}")
+        there = os.stat(real)
+        if not os.path.samestat(there, os.fstat(fd)):
+            raise Refused("not_found", f"{head['path']} was moved meanwhile")
+    finally:
+        os.close(fd)
+    guest.answer({"id": head["id"], "real": real})
 
 
 def _move(guest: Guest, head: Head, _: bytes) -> None:
@@ -349,6 +402,7 @@ def _symlink(guest: Guest, head: Head, _: bytes) -> None:
 OPERATIONS: dict[object, Callable[[Guest, Head, bytes], None]] = {
     "stdin_open": _stdin_open, "handle_write": _handle_write, "handle_read": _handle_read,
     "handle_close": _handle_close, "read": _read, "write": _write, "write_open": _write_open,
-    "write_done": _write_done, "edit": _edit, "list": _list, "glob": _glob, "grep": _grep,
-    "stat": _stat, "move": _move, "remove": _remove, "mkdir": _mkdir, "symlink": _symlink,
+    "write_done": _write_done, "edit": _edit, "list": _list, "newest": _newest, "glob": _glob,
+    "grep": _grep, "stat": _stat, "realpath": _realpath, "move": _move, "remove": _remove,
+    "mkdir": _mkdir, "symlink": _symlink,
 }  # fmt: skip

@@ -71,6 +71,18 @@ def serve(workdir):
         while trace is not None and trace.tb_frame.f_code.co_filename == "<string>":
             trace = trace.tb_next
         return "".join(traceback.format_exception(kind, error, trace))[:limit]
+    plain = (str, int, float, bool, list, dict)
+    def as_json(result, limit):
+        # Only what comes back from it as it was, so that nobody is told of a list for a tuple.
+        if type(result) is int or type(result) is bool:  # as most values are
+            text = repr(result).lower()
+            return text if len(text) <= limit else None
+        import json
+        try:
+            text = json.dumps(result, allow_nan=False)
+            return text if len(text) <= limit and json.loads(text) == result else None
+        except Exception:
+            return None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     count, myself = 0, os.getpid()
     while True:
@@ -78,7 +90,7 @@ def serve(workdir):
         source = source.decode("utf-8", "surrogatepass")
         count += 1
         name = "<input %d>" % count
-        value, failure = None, None
+        value, failure, data = None, None, None
         try:
             try:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -96,10 +108,12 @@ def serve(workdir):
                     if result is not None:
                         scope["_"] = result
                         value = repr(result)[:limit]
+                        if type(result) in plain:
+                            data = as_json(result, limit)
             finally:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
         except BaseException:
-            value = None
+            value = data = None
             try:
                 failure = explain(limit)
             except BaseException as error:
@@ -115,14 +129,15 @@ def serve(workdir):
             os._exit(0)  # a fork the code made and let run out: it must not answer for us
         one = b"" if value is None else value.encode("utf-8", "backslashreplace")
         two = b"" if failure is None else failure.encode("utf-8", "backslashreplace")
-        flags = (value is not None) | (failure is not None) << 1
-        data = struct.pack("!BII", flags, len(one), len(two)) + one + two
-        while data:
-            data = data[os.write(line, data):]
+        three = b"" if data is None else data.encode("ascii")
+        flags = (value is not None) | (failure is not None) << 1 | (data is not None) << 2
+        reply = struct.pack("!BIII", flags, len(one), len(two), len(three)) + one + two + three
+        while reply:
+            reply = reply[os.write(line, reply):]
 os.chdir(sys.argv[1])
 serve(sys.argv[1])
 """
-KERNEL_REPLY = struct.Struct("!BII")
+KERNEL_REPLY = struct.Struct("!BIII")
 INTERRUPT_GRACE = 5.0
 AWAKE_SECONDS = 0.0002
 
@@ -273,17 +288,27 @@ class Kernel:
         self._reply += data
         if len(self._reply) < KERNEL_REPLY.size:
             return
-        flags, value_size, error_size = KERNEL_REPLY.unpack_from(self._reply)
-        end = KERNEL_REPLY.size + value_size + error_size
+        flags, value_size, error_size, json_size = KERNEL_REPLY.unpack_from(self._reply)
+        behind = KERNEL_REPLY.size + value_size + error_size
+        end = behind + json_size
         if len(self._reply) < end or self._now is None:
             return
         value = bytes(self._reply[KERNEL_REPLY.size : KERNEL_REPLY.size + value_size])
-        failure = bytes(self._reply[KERNEL_REPLY.size + value_size : end])
+        failure = bytes(self._reply[KERNEL_REPLY.size + value_size : behind])
+        as_json = bytes(self._reply[behind:end])
         self._reply.clear()
-        self._answer(self._now, value if flags & 1 else None, failure if flags & 2 else None, False)
+        self._answer(
+            self._now, value if flags & 1 else None, failure if flags & 2 else None, False,
+            as_json if flags & 4 else None,
+        )  # fmt: skip
 
     def _answer(
-        self, request: Head, value: bytes | None, failure: bytes | None, restarted: bool
+        self,
+        request: Head,
+        value: bytes | None,
+        failure: bytes | None,
+        restarted: bool,
+        as_json: bytes | None = None,
     ) -> None:
         self._now = None
         if self._timer:
@@ -291,7 +316,7 @@ class Kernel:
         self._out.drain()
         self._err.drain()
         out, err = self._out.text(), self._err.text()
-        parts = (value or b"", out, err, failure or b"")
+        parts = (value or b"", out, err, failure or b"", as_json or b"")
         head = {
             "id": request["id"],
             "sizes": [len(part) for part in parts],
@@ -300,6 +325,7 @@ class Kernel:
         flags = {
             "has_value": value is not None,
             "has_error": failure is not None,
+            "has_json": as_json is not None,
             "timed_out": self._timed_out,
             "restarted": restarted,
             "truncated": self._out.lost > 0 or self._err.lost > 0,

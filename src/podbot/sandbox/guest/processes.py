@@ -10,6 +10,7 @@ from podbot.sandbox.guest.refusals import Refused, refused
 from podbot.sandbox.guest.spawning import pipe_to, spawn_program
 from podbot.sandbox.guest.streams import Input, Output
 from podbot.sandbox.guest.terminals import hand_over, set_terminal_modes, set_terminal_size
+from podbot.sandbox.guest.users import spawn_as
 from podbot.sandbox.guest.wire import MAX_PAYLOAD
 
 TYPE_CHECKING = False
@@ -52,10 +53,16 @@ class Exec:
                 far.append(end)
             else:
                 actions.append((os.POSIX_SPAWN_DUP2, guest.null, 0))
-            for target in (1, 2):
+            merged = request.get("merge_stderr")
+            for target in (1,) if merged else (1, 2):
                 fd, end = pipe_to(actions, target, False)
                 near.append(fd)
                 far.append(end)
+            if merged:
+                actions.append((os.POSIX_SPAWN_DUP2, 1, 2))
+                fd, end = os.pipe()  # which is at its end from the start
+                near.append(fd)
+                os.close(end)
             self.started, began = time.monotonic(), boot_time()
             self.number, whole = guest.new_job(env)
             pid = self.start(argv, whole, cwd, actions)
@@ -87,6 +94,9 @@ class Exec:
         self, argv: list[str], env: Mapping[str, str], cwd: str | int, actions: Actions
     ) -> int:
         """Start what runs; gives its pid."""
+        user = self.request.get("user")
+        if user is not None:
+            return spawn_as(user, argv, env, cwd, actions)
         return spawn_program(argv, env, cwd, actions)
 
     def _changed(self) -> None:

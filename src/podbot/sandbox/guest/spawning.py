@@ -100,20 +100,23 @@ def spawn_program(argv: list[str], env: Mapping[str, str], cwd: str | int, actio
                 )
             except OSError as again:
                 error = again
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise Refused(
-                "command_not_found", f"{argv[0]}: no such program (or its interpreter)"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOEXEC):
-            raise Refused("command_not_executable", f"{argv[0]}: not executable") from error
-        if error.errno in (errno.EAGAIN, errno.ENOMEM):
-            raise Refused("out_of_processes", f"{argv[0]}: no room for another process") from error
-        # gVisor says that a name is too long; the program's was found, so it is an argument's.
-        if error.errno in (errno.E2BIG, errno.ENAMETOOLONG):
-            raise Refused("too_large", f"{argv[0]}: the arguments are too long") from error
-        raise refused(error, argv[0]) from error
+        raise not_started(error, argv[0]) from error
     finally:
         os.chdir("/")
+
+
+def not_started(error: OSError, name: str) -> Refused:
+    """Why a program did not start."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return Refused("command_not_found", f"{name}: no such program (or its interpreter)")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.ENOEXEC):
+        return Refused("command_not_executable", f"{name}: not executable")
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return Refused("out_of_processes", f"{name}: no room for another process")
+    # gVisor says that a name is too long; the program's was found, so it is an argument's.
+    if error.errno in (errno.E2BIG, errno.ENAMETOOLONG):
+        return Refused("too_large", f"{name}: the arguments are too long")
+    return refused(error, name)
 
 
 def pipe_to(actions: Actions, target: int, reading: bool) -> tuple[int, int]:
