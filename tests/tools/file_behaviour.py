@@ -6,7 +6,7 @@ import pytest
 from workplace import COMMAND_TOOLS, FILE_TOOLS, Place, SectionTests
 
 from podbot.prompt import Deadline
-from podbot.tools.file_tools import READ_BYTES
+from podbot.tools._file_tools import READ_BYTES
 
 ESCAPES = [
     "../x",
