@@ -214,6 +214,17 @@ def test_the_address_that_was_judged_is_the_one_that_is_dialled(one_public_addre
     assert "a loopback address" in through.record(1).reason
 
 
+def test_a_name_that_is_not_allowed_is_not_looked_up() -> None:
+    """Asking for it would tell whoever answers for the name."""
+    asked: list[str] = []
+    rules = Rules.of("good.example", deny=("secret.good.example",))
+    with proxied(rules, resolver=lambda name: asked.append(name) or []) as through:
+        for host in ("secret.evil.example", "secret.good.example", "1.2.3.4", "good.example:81"):
+            through.get(f"http://{host}/")
+
+    assert asked == [] and len(through.records) == 4
+
+
 def test_of_several_addresses_only_those_that_may_be_are_dialled(one_public_address: None) -> None:
     names = {"good.example": ["127.0.0.1", "::1", "169.254.169.254", PUBLIC]}
     with Server(answering(OK)) as inner, proxied(Rules.of("good.example:*"), names) as through:

@@ -339,6 +339,41 @@ def test_an_answer_that_is_cut_off_is_not_made_whole(papers: Path, source: FromV
     assert not answer.endswith(b"0\r\n\r\n") and record.verdict is Verdict.FAILED
 
 
+def test_an_answer_comes_through_while_the_request_is_not_read(
+    papers: Path, source: FromVariable
+) -> None:
+    """A side that is slow to read must not keep us from reading what it says."""
+    size = 32 * 1024 * 1024  # more than all the buffers on the way
+
+    def answer_first(sock: socket.socket, _: bytes) -> None:
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        sock.sendall(bytes(size))
+        while sock.recv(65536):
+            pass
+
+    with (
+        Service(papers, answer_first) as service,
+        brokered(papers, route(service.port, source)) as through,
+        through.client() as sock,
+    ):
+        head = "POST /anthropic/v1/messages HTTP/1.1\r\nHost: [::1]:1\r\n"
+        body = f"{head}Content-Length: {size}\r\n\r\n".encode() + bytes(size)
+
+        def send() -> None:
+            with suppress(OSError):  # the answer was whole before
+                sock.sendall(body)
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        read_head(sock)
+        got = 0
+        while got < size:
+            part = len(sock.recv(65536))
+            assert part
+            got += part
+        sending.join()
+
+
 def test_requests_of_a_route_follow_each_other_on_one_connection(
     papers: Path, source: FromVariable
 ) -> None:

@@ -345,6 +345,17 @@ def test_more_connections_than_allowed_are_turned_away_and_noted() -> None:
             assert head.startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_head_that_comes_byte_by_byte_is_understood() -> None:
+    with Server(answering(OK)) as server, proxied(Rules.of(named(server))) as through:
+        place = named(server)
+        text = f"GET http://{place}/ HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n"
+        with through.client() as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for number in range(len(text)):
+                sock.sendall(text[number : number + 1].encode())
+            assert read_all(sock).endswith(b"hello")
+
+
 def test_a_client_that_dawdles_over_its_head_is_cut_off() -> None:
     with proxied(Rules(), limits=ProxyLimits(head_seconds=0.2)) as through:
         with through.client() as sock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
@@ -70,6 +71,36 @@ def test_closing_ends_every_connection_and_tells_its_record() -> None:
     with pytest.raises(EgressError) as caught, listening() as another:
         proxy.serve(another)
     assert caught.value.kind is Kind.CLOSED
+
+
+def test_a_connection_that_came_at_the_last_moment_is_closed_too() -> None:
+    told, go_on = threading.Event(), threading.Event()
+
+    def hold_up(_: Record) -> None:
+        told.set()
+        go_on.wait(60)
+
+    listener = listening()
+    place = listener.getsockname()
+    before = len(os.listdir("/proc/self/fd")) - 1  # less the listener, which the proxy closes
+    proxy = Proxy(Rules(), hold_up, environment={})
+    proxy.serve(listener)
+    with socket.create_connection(place, 60) as first:
+        first.sendall(b"GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n")
+        assert told.wait(60)  # its thread looks at nothing now
+    ending = threading.Thread(target=proxy.close)
+    with socket.create_connection(place, 60) as last:
+        ending.start()
+        wait_until(lambda: proxy._closed)
+        go_on.set()  # and then sees both at once: somebody came, and it is to end
+        ending.join(60)
+        with suppress(ConnectionError):
+            assert last.recv(1) == b""
+    gc.disable()  # whatever was forgotten is not to be found by it
+    try:
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
 
 
 def test_a_proxy_that_nobody_used_or_that_nobody_came_to_closes_too() -> None:

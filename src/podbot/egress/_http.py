@@ -75,11 +75,13 @@ class Http:
     async def _head(self) -> bytes | None:
         """The next head, with the empty line that ends it; none if the client is done."""
         self._talk.expect_head(bool(self._ahead))
-        while (end := self._ahead.find(_requests.END)) < 0:
-            if _requests.is_broken(bytes(self._ahead)):
+        seen = 0  # who sends byte by byte must not make us look at all of it each time
+        while (end := self._ahead.find(_requests.END, max(0, seen - len(_requests.END)))) < 0:
+            if _requests.is_broken(self._ahead, seen):
                 raise Turned("the request has two readings: a line that does not end in CR LF", BAD)
             if len(self._ahead) > self._talk.limits.head_bytes:
                 raise Turned("the request's head is too large", 431)
+            seen = len(self._ahead)
             data = await self._client.receive()
             if not data:
                 if self._ahead:
@@ -171,7 +173,7 @@ class Http:
             entry.end(Verdict.ALLOWED)
         finally:
             self._talk.close(way.line)
-        return self._may_go_on(conn)
+        return await self._may_go_on(conn)
 
     async def _brokered(
         self, conn: h11.Connection, request: h11.Request, entry: Entry, broker: Broker
@@ -186,13 +188,15 @@ class Http:
             entry.end(Verdict.ALLOWED)
         finally:
             self._talk.close(line)
-        return self._may_go_on(conn)
+        return await self._may_go_on(conn)
 
-    def _may_go_on(self, conn: h11.Connection) -> bool:
+    async def _may_go_on(self, conn: h11.Connection) -> bool:
         """Whether another request may follow on the client's connection."""
         if conn.our_state is h11.DONE and conn.their_state is h11.DONE:
             self._ahead += conn.trailing_data[0]
             return not conn.trailing_data[1]
+        if conn.their_state is h11.SEND_BODY:
+            await self._talk.leave()  # the answer came before the request was whole
         return False
 
     # Refusing
@@ -304,7 +308,7 @@ class Exchange:
         try:
             while await self._event(entry):
                 pass
-        except (h11.RemoteProtocolError, _SilentError):
+        except (h11.ProtocolError, _SilentError):
             raise unreachable("the answer was not valid HTTP, or cut short") from None
 
     async def _event(self, entry: Entry) -> bool:

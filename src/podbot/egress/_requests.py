@@ -58,9 +58,9 @@ def two_readings(head: bytes) -> str | None:
     return None
 
 
-def is_broken(part: bytes) -> bool:
-    """Whether what has come of a head can be told to be none already."""
-    return _BARE.search(part.removesuffix(b"\r")) is not None
+def is_broken(part: bytearray, seen: int) -> bool:
+    """Whether what has come of a head can be none. So much of it was looked at before."""
+    return _BARE.search(part, max(0, seen - 1), len(part) - part.endswith(b"\r")) is not None
 
 
 class Place:

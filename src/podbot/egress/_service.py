@@ -86,10 +86,14 @@ class Service:
         )
         self._talks.add(talk)
         talk.task = self._loop.create_task(talk.run())
-        talk.task.add_done_callback(lambda _: self._talks.discard(talk))
+        talk.task.add_done_callback(lambda _: self._over(talk))
         if not self._watching:
             self._watching = True
             self._loop.call_later(self._interval, self._watch)
+
+    def _over(self, talk: Talk) -> None:
+        self._talks.discard(talk)
+        self._opener.close(talk.client)  # which one that was ended before its first step has not
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_AT_ONCE):

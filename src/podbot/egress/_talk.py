@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from podbot.egress.rules import Rules
 
 _TLS, _SOCKS4 = 0x16, 4
-_LEAVING_SECONDS, _LEAVING_BYTES = 2.0, 1024 * 1024
+_LEAVING_SECONDS = 30.0
 
 log = logging.getLogger("podbot.egress")
+log.addHandler(logging.NullHandler())  # a library prints nothing; who listens gets it
 
 
 class Talk:
@@ -157,10 +158,12 @@ class Talk:
         self._opener.close(line)
 
     async def leave(self) -> None:
-        """Say goodbye so that the last words are read: what still comes is thrown away."""
+        """Say goodbye so that the last words are read: what still comes is thrown away.
+
+        To close on what was not read would take back what the client has not read yet.
+        """
         self.client.end_sending()
-        most = self.client.received + _LEAVING_BYTES
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LEAVING_SECONDS):
-                while await self.client.receive() and self.client.received < most:
+                while await self.client.receive():
                     pass

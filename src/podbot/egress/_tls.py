@@ -6,7 +6,6 @@ included), and what the variables of other programs name beside it.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,18 +23,18 @@ def trusting(environment: Mapping[str, str]) -> ssl.SSLContext:
         if path := environment.get(name):
             with suppress(OSError):  # of TLS too; what is missing makes trust smaller, never larger
                 context.load_verify_locations(path)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # receiving then never has to send
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 class TlsLine:
-    """A line that speaks TLS. Two tasks may use it, one for each direction."""
+    """A line that speaks TLS. Two tasks may use it: one only receives, the other only sends."""
 
     def __init__(self, line: Line, context: ssl.SSLContext, host: str):
         self._line = line
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_hostname=host)
-        self._turn = asyncio.Lock()
 
     async def shake_hands(self) -> None:
         """Be sure of who is there; `Turned` if it is somebody else."""
@@ -59,7 +58,8 @@ class TlsLine:
             try:
                 return self._tls.read(PIECE)
             except ssl.SSLWantReadError:
-                await self._flush()
+                # What TLS may want to say to what came goes along with what is sent next. To send
+                # it here could wait for the other side, which may itself wait to be heard.
                 await self._fill()
             except ssl.SSLZeroReturnError:
                 return b""
@@ -75,10 +75,8 @@ class TlsLine:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Send what TLS has to say; records must go in order, whoever made them."""
-        async with self._turn:
-            if data := self._out.read():
-                await self._line.send(data)
+        if data := self._out.read():
+            await self._line.send(data)
 
     async def _fill(self) -> None:
         data = await self._line.receive()

@@ -39,8 +39,8 @@ class ProxyLimits:
     """Of one request or answer, before its body."""
     head_seconds: float = 30.0
     """For a whole head, from its first byte; for the first one from the connection."""
-    idle_seconds: float = 600.0
-    """Without a byte either way."""
+    idle_seconds: float = 1200.0
+    """Without a byte either way: some models think for long."""
     dial_seconds: float = 30.0
     """For finding and connecting to the other side."""
 

@@ -181,7 +181,7 @@ class Rules:
         denied = self._denying(address, port, "CONNECT", None)
         if denied is not None:
             return Judgement(False, denied, f"{shown(address, port)} is denied")
-        named = next((r.word for r in self._rules(False) if r.is_about(address, port)), None)
+        named = self._allowing(address, port, "CONNECT", None)
         kind = kind_of(address)
         if named is not None or kind is None:
             return Judgement(True, named)
