@@ -465,6 +465,23 @@ def test_yes_stops_where_something_would_run_by_itself(target: Path) -> None:
     assert records.find("last").layer is not None
 
 
+def test_json_has_the_same_keys_whatever_came_of_it(target: Path) -> None:
+    ways = [
+        ["--", "true"],
+        ["--", "sh", "-c", "echo > kept"],
+        ["--yes", "--", "sh", "-c", "echo > applied"],
+        ["--discard", "--", "sh", "-c", "echo > discarded"],
+        ["--", "no-such-command"],
+        ["--target", "/no/such", "--", "true"],
+    ]
+    found = [json.loads(podbot("run", "--json", *way).stderr.splitlines()[-1]) for way in ways]
+    assert [each["outcome"] for each in found] == [
+        "nothing", "kept", "applied", "discarded", "nothing", "failed",
+    ]  # fmt: skip
+    assert {frozenset(each) for each in found} == {frozenset(found[0])}
+    assert found[-1]["exit_status"] is None and found[0]["exit_status"] == 0
+
+
 def test_json_is_one_line_at_the_end_of_stderr(target: Path) -> None:
     result = podbot(
         "run", "--json", "--name", "j", "--", "sh", "-c", "echo e >&2; echo > new; exit 3"

@@ -393,13 +393,10 @@ class Saying:
         record = self._record
         kept = None if record is None else layers.get(record.id)
         if self._quiet:
-            import json
-
             from podbot.review import data
 
             id = None if kept is None else kept.id
-            answer = {"id": id, "outcome": "failed", **data.failure(error)}
-            print(json.dumps(answer), file=sys.stderr)
+            _print({"id": id, "outcome": "failed", **data.failure(error)})
             return
         if record is not None:
             self.calm()
@@ -440,8 +437,6 @@ def _finish_as_data(outcome: RunOutcome, decision: Decision) -> int:
 
 
 def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
-    import json
-
     from podbot.review import data
     from podbot.review.connections import gathered
 
@@ -457,7 +452,22 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
             for each in gathered(record.as_data() for record in outcome.connections)
         ],
     }
-    print(json.dumps({**fields, **more}), file=sys.stderr)
+    _print({**fields, **more})
+
+
+KEYS = (
+    "id", "name", "title", "outcome", "applied", "error", "backend", "program", "command",
+    "started", "ended", "exit_status", "signal", "timed_out", "status", "live", "network",
+    "targets", "changes_count", "counts", "size", "runs_by_itself", "runs_when_used", "conflicts",
+    "not_seen", "not_kept", "connections",
+)  # fmt: skip
+"""What --json tells, whatever came of the run: null where there is nothing to tell."""
+
+
+def _print(fields: dict[str, object]) -> None:
+    import json
+
+    print(json.dumps({**dict.fromkeys(KEYS), **fields}), file=sys.stderr)
 
 
 def say(program: str, text: str) -> None:
