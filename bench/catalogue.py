@@ -67,6 +67,7 @@ ALL = (
     Benchmark("looks", startup.looks),
     Benchmark("one-path", startup.one_path),
     Benchmark("run", run.true, needs="bwrap"),
+    Benchmark("run-allow", run.allowing),
     Benchmark("cycle", changes.whole_cycle, needs="git"),
     Benchmark("podman", changes.beside_podman, needs="podman"),
     Benchmark("container", container.container, needs="podman"),

@@ -11,6 +11,7 @@ from bench.measure import Side, Spread, race
 from bench.rows import Row, Target
 from bench.setting import Setting
 
+PODBOT = str(Path(sys.executable).parent / "podbot")
 FOLDERS = 100
 STARTS = 5
 """How many starts of an interpreter a run may take."""
@@ -33,18 +34,10 @@ def true(setting: Setting) -> list[Row]:
     """`podbot run -- true` in a large tree, the installed script."""
     files = 10_000 if setting.quick else 100_000
     tree = _tree(Path(setting.project("run")), files)
-    podbot = str(Path(sys.executable).parent / "podbot")
-    # Compiled modules are kept, as in any installation.
-    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    env["PODBOT_STATE"] = str(setting.folder / "run-state")
-
-    def side(*argv: str) -> Side:
-        return Side(lambda: subprocess.run(argv, cwd=tree, env=env, check=True))
-
     sides = {
-        "run": side(podbot, "run", "--", "true"),
-        "pass": side(sys.executable, "-c", "pass"),
-        "bwrap": side(*BWRAP),
+        "run": _side(setting, tree, PODBOT, "run", "--", "true"),
+        "pass": _side(setting, tree, sys.executable, "-c", "pass"),
+        "bwrap": _side(setting, tree, *BWRAP),
     }
     found = race(sides, setting.pace(40, 0.02))
     allowed = Spread(
@@ -57,6 +50,25 @@ def true(setting: Setting) -> list[Row]:
         Row("run", what, found["run"], "ms", found["pass"], "python3 -c pass", Target(STARTS)),
         Row("run", what, found["run"], "ms", allowed, rival, Target(1)),
     ]
+
+
+def allowing(setting: Setting) -> list[Row]:
+    """What naming a host adds to `podbot run -- true`, which connects to nothing."""
+    tree = Path(setting.project("run-allow"))
+    sides = {
+        "allow": _side(setting, tree, PODBOT, "run", "--allow", "example.org", "--", "true"),
+        "run": _side(setting, tree, PODBOT, "run", "--", "true"),
+    }
+    found = race(sides, setting.pace(40, 0.02))
+    what = "podbot run --allow HOST -- true"
+    return [Row("run", what, found["allow"], "ms", found["run"], "without", Target(1.15))]
+
+
+def _side(setting: Setting, tree: Path, *argv: str) -> Side:
+    # Compiled modules are kept, as in any installation.
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    env["PODBOT_STATE"] = str(setting.folder / "run-state")
+    return Side(lambda: subprocess.run(argv, cwd=tree, env=env, check=True))
 
 
 def _tree(folder: Path, files: int) -> Path:

@@ -12,8 +12,6 @@ import tempfile
 from pathlib import Path
 
 from podbot import api, review
-from podbot.changes import for_people
-from podbot.changes.diffs.text import shown
 from podbot.errors import ChangesError, Kind, PodbotError
 
 NOTES = ["celcius", *(f"line {number}" for number in range(2, 40)), "the end"]
@@ -50,7 +48,7 @@ def decide(project: Path) -> None:
     for group in found.flags_by_folder():
         for flag in group.flags:
             name = review.called(flag.change, found.changes)  # safe to show, as is what follows
-            print(f"flagged: {name} {flag.level}: {shown(flag.reason)}")
+            print(f"flagged: {name} {flag.level}: {review.shown(flag.reason)}")
     try:
         found.apply()
     except ChangesError as error:
@@ -59,7 +57,7 @@ def decide(project: Path) -> None:
         print("refused: all of it, as something would run by itself")
 
     for file in found.diff("notes"):
-        print(*for_people(file), sep="\n")
+        print(*review.for_people(file), sep="\n")
     picked = found.pick(["src"], hunks={"notes": [0]})  # the first of its two
     applied = found.apply(picked)
     print("applied:", *(review.called(change, picked.changes) for change in applied.changed))

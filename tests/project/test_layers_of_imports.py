@@ -60,6 +60,7 @@ OPEN = {
     "podbot.sandbox.async_channel": "backends of other packages stand on it",
     "podbot.sandbox.boot": "backends of other packages stand on it",
     "podbot.sandbox.channel": "backends of other packages stand on it",
+    "podbot.sandbox.gateway": "what `Sandbox.gateway` is, and backends of other packages give",
     "podbot.sandbox.interpreter": "backends of other packages stand on it",
     "podbot.sandbox.over_stream": "backends of other packages stand on it",
     "podbot.sandbox.tryout": "run as a program, by its name",

@@ -21,6 +21,8 @@ from podbot.on_use import on_use
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from podbot.changes.diffs.diff import for_people
+    from podbot.changes.diffs.text import shown
     from podbot.review.consent import Consent
     from podbot.review.files import Saved
     from podbot.review.finding import Discarded, Listed, discard, entries, listed
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from podbot.review.summary import FolderFlags, Summary, called
 
 _HOMES = {
+    "podbot.changes.diffs.diff": "for_people",
+    "podbot.changes.diffs.text": "shown",
     "podbot.review.consent": "Consent",
     "podbot.review.files": "Saved",
     "podbot.review.finding": "Discarded Listed discard entries listed",
@@ -51,10 +55,12 @@ __all__ = [
     "called",
     "discard",
     "entries",
+    "for_people",
     "heal",
     "listed",
     "load",
     "open",
+    "shown",
 ]
 
 # Hidden from type checkers, or every misspelt name would be an object to them.

@@ -18,17 +18,17 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.frozen import frozen_dict
+from podbot.sandbox import connections
 from podbot.sandbox.network import Network
 from podbot.sandbox.wire import HEADER
 
 if TYPE_CHECKING:
     from podbot.egress import Proxy, Record
-    from podbot.sandbox.connections import Log
+    from podbot.sandbox.layers import Layer
 
 HOST, PORT = "127.0.0.1", 3128
 """Where the proxy is, for those inside. The port is the usual one of proxies."""
@@ -70,7 +70,7 @@ class Gateway:
         self._proxy: Proxy | None = None
         self._records: deque[Record] = deque(maxlen=KEPT)
         self._hearing: list[Callable[[Record], object]] = []
-        self._log: Log | None = None
+        self._log: connections.Log | None = None
         _ALL.add(self)
 
     # The socket
@@ -151,11 +151,9 @@ class Gateway:
         """Have this called with each record from now on, in a thread of the proxy's."""
         self._hearing.append(listener)
 
-    def note_in(self, path: Path) -> None:
-        """Write the records to this file too."""
-        from podbot.sandbox.connections import Log
-
-        self._log = Log(path)
+    def note_in(self, layer: Layer) -> None:
+        """Write the records to the file beside this layer too."""
+        self._log = connections.Log(connections.place(layer))
 
     def _heard(self, record: Record) -> None:
         self._records.append(record)

@@ -355,7 +355,7 @@ class Killed(BaseException):
     """What a test kills with."""
 
 
-@pytest.mark.parametrize("how", ["some", "skip", "overwrite"])
+@pytest.mark.parametrize("how", ["some", "saved again", "skip", "overwrite"])
 def test_an_undo_killed_at_any_step_is_finished_by_the_next_command(
     target: Path, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -365,7 +365,12 @@ def test_an_undo_killed_at_any_step_is_finished_by_the_next_command(
     at, ended = 0, False
     while not ended:
         applied = apply(detect(capture(layer)))
-        if how != "some":
+        if how == "saved again":
+            for name in ("edited", "lib/moved", "new/x"):
+                text = (target / name).read_text()
+                (target / name).unlink()
+                (target / name).write_text(text)
+        elif how != "some":
             write(target / "edited")
             write(target / "new/mine")
         steps: list[str] = []
@@ -393,6 +398,8 @@ def test_an_undo_killed_at_any_step_is_finished_by_the_next_command(
 def _undo(id: str, how: str) -> None:
     if how == "some":
         undo(id, only=["edited", "new", "lib/moved", "folder"])
+    elif how == "saved again":
+        undo(id)
     else:
         undo(id, on_conflict="skip" if how == "skip" else "overwrite")
 

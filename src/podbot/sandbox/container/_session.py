@@ -23,7 +23,7 @@ from podbot.errors import (
     SandboxError,
 )
 from podbot.frozen import dataclass, replace
-from podbot.sandbox import bookkeeping, connections, over_stream
+from podbot.sandbox import bookkeeping, over_stream
 from podbot.sandbox.container import (
     _engines,
     _identity,
@@ -250,7 +250,7 @@ class ContainerSession:
     def _note_connections(self, prepared: Prepared) -> None:
         layer = prepared.workspace.layer
         if self.gateway is not None and layer is not None and not self.settings.discard:
-            self.gateway.note_in(connections.place(layer))
+            self.gateway.note_in(layer)
 
     def _by_stream(self, prepared: Prepared, why: str) -> Line:
         if self.settings.policy.network.proxied:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import bookkeeping, connections, interpreter, layers
+from podbot.sandbox import bookkeeping, interpreter, layers
 from podbot.sandbox.folders import Target, current_folder
 from podbot.sandbox.launcher import Launched, Launcher
 from podbot.sandbox.layers import Layer, copying, mounts
@@ -217,7 +217,7 @@ class OverlayLauncher(Launcher):
             if gateway is not None and handed is not None:
                 gateway.take(handed)
                 if not self.discard:
-                    gateway.note_in(connections.place(layer))
+                    gateway.note_in(layer)
             guarantees += _report.veiled(plan["veils"], ready.veiled)
         except BaseException:
             ours.close()
