@@ -24,6 +24,8 @@ def trusting(environment: Mapping[str, str]) -> ssl.SSLContext:
             with suppress(OSError):  # of TLS too; what is missing makes trust smaller, never larger
                 context.load_verify_locations(path)
     context.options |= ssl.OP_NO_RENEGOTIATION  # receiving then never has to send
+    # Python sets it with OpenSSL 3: whoever is between could then end an answer anywhere.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
