@@ -21,6 +21,7 @@ from podbot.cli.showing import (
     opened,
     selected,
     tell_how_to_decide,
+    tell_in_conflict,
     tell_live,
     tell_lost,
     tell_undecided,
@@ -158,6 +159,7 @@ def save(arguments: argparse.Namespace) -> int:
         return DONE
     tell(outcomes.saved(saved))
     tell_lost(saved.not_carried)
+    tell_in_conflict(saved.in_conflict, found.entry.called)
     if saved.format == "tar":
         tell_undecided(saved.undecided, found.entry.called)
     elif saved.undecided:

@@ -131,6 +131,8 @@ def _said_by_review(word: str, given: Given) -> Mapping[str | None, str]:
         f"podbot changes discard {run}",
         files.UNDECIDED: "`podbot changes pick` asks; or save a FILE.tar in place of "
         f"{wording.name(given.file)}, which is merged where it is loaded",
+        files.IN_CONFLICT: f"see both sides: {command('diff', word, given.paths)}; decide on each:"
+        f" {command('pick', word, given.paths)}; or save a FILE.tar, which keeps all",
         files.NO_FORMAT: "name a FILE.tar (everything, for `podbot changes load`) or a FILE.patch"
         " (for git)",
         files.NOT_SAVED: "name a file that `podbot changes save` wrote",
