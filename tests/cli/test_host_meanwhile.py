@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -125,3 +126,95 @@ def test_a_diff_says_in_one_line_what_is_in_conflict(project: Path, capsys: Capt
     found = {each["path"]: each["conflict"] for each in data(capsys, "diff", "agent")["files"]}
     assert found["new"] is None
     assert found["numbers"]["message"] == SINCE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["apply"],
+        ["apply", "--on-conflict", "skip"],
+        ["apply", "--on-conflict", "overwrite"],
+        ["pick"],
+    ],
+    ids=" ".join,
+)
+def test_a_target_that_was_moved_is_said_with_the_ways_that_work(
+    project: Path, capsys: Captured, words: list[str]
+) -> None:
+    ran(project, "echo new > new", "agent")
+    moved = project.rename(project.parent / "moved")
+
+    verb, *options = words
+    error = data(capsys, verb, "agent", *options, code=2)["error"]
+
+    assert error["kind"] == "target_missing"
+    there = f"the folder {project} is not there: it was moved, renamed or removed"
+    assert error["message"] == there
+    assert "--on-conflict" not in error["remedy"] and "pick" not in error["remedy"]
+    assert error["remedy"].startswith("move it back to where it was, and do this again; or ")
+    save, load = re.findall(r"podbot (changes (?:save|load)[^,]+)", error["remedy"])
+    file = project.parent / "work.tar"
+    for command in (save, load):
+        typed = command.replace("FILE.tar", str(file)).replace("DIR", str(moved)).split()
+        assert main(typed) == 0
+    capsys.readouterr()
+    loaded = data(capsys, "list")["runs"][0]
+    assert loaded["targets"] == [str(moved)]
+    did(capsys, "apply", loaded["id"])
+    assert (moved / "new").read_text() == "new\n"
+
+
+def test_what_took_the_place_of_a_target_is_named(project: Path, capsys: Captured) -> None:
+    ran(project, "echo new > new", "agent")
+    moved = project.rename(project.parent / "moved")
+
+    project.symlink_to(moved)
+    linked = data(capsys, "apply", "agent", code=2)["error"]["message"]
+    project.unlink()
+    project.write_text("")
+    covered = data(capsys, "apply", "agent", code=2)["error"]["message"]
+
+    assert linked == f"{project} is reached by a link now, which is not followed"
+    assert covered == f"{project} is not a folder any more"
+    assert "openat2" not in did(capsys, "show", "agent")
+
+
+def test_a_target_that_was_moved_back_is_applied_to(project: Path, capsys: Captured) -> None:
+    ran(project, "echo new > new; rm numbers", "agent")
+    moved = project.rename(project.parent / "moved")
+    did(capsys, "apply", "agent", code=2)
+
+    moved.rename(project)
+
+    did(capsys, "apply", "agent")
+    assert (project / "new").exists()
+    assert not (project / "numbers").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["--all"], ["--all", "--json"], ["--json", "--all"], ["--json"]]
+)
+def test_without_a_verb_all_is_that_of_the_list(
+    project: Path, capsys: Captured, options: list[str]
+) -> None:
+    ran(project, "echo new > new", "agent")
+
+    assert main(["changes", *options]) == 0
+    shown = capsys.readouterr().out
+    assert main(["changes", "list", *options]) == 0
+    assert re.sub(r"\d+ s", "", shown) == re.sub(r"\d+ s", "", capsys.readouterr().out)
+    assert "agent" in shown
+
+
+def test_a_run_that_left_no_changes_is_not_kept_and_no_help_promises_it(
+    project: Path, capsys: Captured
+) -> None:
+    assert main(["run", "--keep", "--name", "idle", "--", "true"]) == 0
+    assert "idle" not in did(capsys, "list", "--all")
+
+    with pytest.raises(SystemExit):
+        main(["changes", "list", "--help"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "also those elsewhere, and those whose changes are gone" in shown
+    assert "A run that left no changes is not kept." in shown

@@ -29,6 +29,7 @@ from podbot.changes.model import (
     Merge,
     OldFacts,
     State,
+    gone,
 )
 from podbot.changes.select import is_new_folder
 from podbot.changes.tree import Tree
@@ -96,7 +97,7 @@ def examine(changes: ChangeSet) -> Examined:
         try:
             tree = Tree(target)
         except OSError as error:
-            message = f"the target {target} is not there: {error.strerror}"
+            message = gone(target, error)
             found += [
                 Conflict(change, change.path, ConflictKind.BLOCKED, None, message) for change in own
             ]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from podbot import review
-from podbot.changes.applying.apply import Applied
+from podbot.changes.applying.apply import Applied, check_targets
 from podbot.cli import as_data, care, outcomes, picking, remedies, summaries, wording
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given, typed
@@ -82,6 +82,7 @@ def pick(arguments: argparse.Namespace) -> int:
     found, changes = selected(arguments)
     with typed(found.entry.called, Given.of(arguments)):
         refuse_live(found.entry, "applied")
+        check_targets(changes)
     talk = talk_on(sys.stderr if arguments.json else sys.stdout)
     talk.forget_typed()
     try:

@@ -178,6 +178,7 @@ def in_commands(text: str) -> str:
         next_steps.RUNS: "`podbot changes list --all` lists all",
         next_steps.START: "podbot run -- COMMAND",
         next_steps.APPLIED: "`podbot changes show` says what was applied from a run",
+        next_steps.LOADED: "podbot changes load FILE.tar --target DIR",
         next_steps.SMALLER: "save some of them by PATH and leave out the largest;"
         " `podbot changes show` says which they are",
         next_steps.SAVED_ALONE: "load only what `podbot changes save` wrote, whole and unchanged",
