@@ -90,13 +90,14 @@ def test_it_is_named_at_a_terminal_too(project: Path) -> None:
 def test_while_a_program_has_the_whole_terminal_it_is_kept(
     project: Path, begin: str, end: str
 ) -> None:
-    ask = "ask denied.example:443; echo asked; read line; echo still"
+    ask = "ask denied.example:443; echo asked; read line; echo still; read line"
     script = f"{begin}; {ask}; {end}; read line"
     command = [*PODBOT, "run", "--allow", "a.example", "--", "bash", "-c", CONNECT + script]
     with Screen(command, cwd=project) as screen:
         screen.see("asked")
         screen.type("\n")
         assert b"refused" not in screen.see("still")
+        screen.type("\n")
         screen.see(REMEDY)
         screen.type("\n")
         assert screen.end() == 0

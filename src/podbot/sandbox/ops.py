@@ -574,8 +574,11 @@ def _info(row: wire.JsonValue) -> FileInfo:
     kind = fields.text("kind")
     if kind not in KINDS:
         raise wire.broken("an entry of no known kind")
+    path = fields.text("path")
+    if not is_native(path):
+        raise wire.broken("an entry whose name no file has")
     return FileInfo(
-        path=fields.text("path"),
+        path=path,
         kind=cast(EntryKind, kind),
         size=fields.number("size"),
         mode=fields.number("mode", high=0o7777),

@@ -73,7 +73,7 @@ class ShellTests(Base):
             assert (done.exit_code, done.timed_out, done.ended) == (124, True, True)
             assert done.stdout == "begun\n"
             flood = shell.run("yes", timeout=2)  # which is never silent
-            assert flood.timed_out and flood.stdout.startswith("y\ny\n")
+            assert flood.timed_out and set(flood.stdout) <= set("y\n")
             assert shell.run("echo again", timeout=SOON).stdout == "again\n"
 
     @needs_processes
