@@ -323,7 +323,7 @@ class Saying:
     @property
     def waits(self) -> bool:
         """Whether something is left to say of what went on while the command ran."""
-        return self._interludes is not None and self._interludes.waiting
+        return self._interludes is not None and self._interludes.waiting > 0
 
     def rest(self) -> None:
         """Say what could not be said before."""
