@@ -7,19 +7,21 @@ place.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hosts_servers import serving
 from inside import PYTHON, inside, until
 
-from podbot.egress import HOST_NAME
+from podbot.egress import HOST_NAME, Record, Verdict
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import Network, Policy, connections, gateway
 from podbot.sandbox.gateway import PORT, VARIABLES, Gateway
@@ -405,3 +407,40 @@ def test_a_guest_that_hands_out_more_and_more_is_not_listened_to() -> None:
         with pytest.raises(LaunchError, match="and more"):
             gateway.handed_out(ours, 30)
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+RECORD = Record(1.0, "a.example", 443, "CONNECT", None, Verdict.REFUSED, None, "it is denied")
+
+
+def test_a_sandbox_that_begins_anew_is_noted_in_one_file_at_a_time(tmp_path: Path) -> None:
+    layer: Any = SimpleNamespace(path=tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    way = Gateway(Network.allow())
+
+    for _ in range(3):
+        way.note_in(layer)
+        way._heard(RECORD)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    way.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+    lines, left_out = connections.read(layer)
+    assert ([line["host"] for line in lines], left_out) == (["a.example"] * 3, 0)
+
+
+def test_a_line_that_the_disk_had_no_room_for_spoils_no_other(tmp_path: Path) -> None:
+    layer: Any = SimpleNamespace(path=tmp_path)
+    log = connections.Log(connections.place(layer))
+    log.add(RECORD)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = connections.place(layer).stat().st_size + 10
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        log.add(RECORD)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    log.add(RECORD)
+    log.close()
+
+    lines, left_out = connections.read(layer)
+    assert (len(lines), left_out) == (2, 1)

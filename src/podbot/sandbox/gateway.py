@@ -157,8 +157,10 @@ class Gateway:
         self._hearing.append(listener)
 
     def note_in(self, layer: Layer) -> None:
-        """Write the records to the file beside this layer too."""
-        self._log = connections.Log(connections.place(layer))
+        """Write the records to the file beside this layer too, from now on to no other one."""
+        before, self._log = self._log, connections.Log(connections.place(layer))
+        if before is not None:
+            before.close()
 
     def _heard(self, record: Record) -> None:
         self._records.append(record)
