@@ -409,6 +409,20 @@ def test_a_guest_that_hands_out_more_and_more_is_not_listened_to() -> None:
         assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_program_that_leaves_without_closing_says_nothing_of_it(target: Path) -> None:
+    code = """
+import sys
+from podbot.sandbox import Network, OverlaySandbox, Policy
+sandbox = OverlaySandbox(sys.argv[1], policy=Policy(network=Network.allow()), discard=True)
+ask = "exec 3<>/dev/tcp/127.0.0.1/3128; echo no >&3; cat <&3 | head -c 8"
+print(sandbox.exec(["bash", "-c", ask]).stdout)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(target)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("HTTP/1.1\n", "")
+
+
 RECORD = Record(1.0, "a.example", 443, "CONNECT", None, Verdict.REFUSED, None, "it is denied")
 
 

@@ -122,14 +122,11 @@ class Gateway:
             proxy, self._proxy = self._proxy, None
         if proxy is None or self._listener is None:
             return
-        # A guest that kept the socket could have the proxy wait in it for ever: shut for all.
-        forced = threading.Timer(FORCED_SECONDS, _shut, (self._listener,))
-        forced.daemon = True
-        forced.start()
-        try:
+        # A guest that kept the socket could have the proxy wait in it for ever: shut for all. (By
+        # no timer: when the interpreter leaves, some versions start no thread any more.)
+        if not proxy.close(FORCED_SECONDS):
+            _shut(self._listener)
             proxy.close()
-        finally:
-            forced.cancel()
 
     def _let_go(self) -> None:
         self._end()
