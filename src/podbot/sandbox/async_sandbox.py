@@ -48,6 +48,8 @@ T = TypeVar("T")
 class AsyncSandbox:
     """The async twin of `Sandbox`: the same verbs, the same results, the same errors."""
 
+    _instead_of_a_user = ops.INSTEAD_OF_A_USER
+
     def __init__(self, launcher: Launcher):
         self._launcher = launcher
         self._channel: AsyncSocketChannel | AsyncAdapter | None = None
@@ -165,6 +167,7 @@ class AsyncSandbox:
                 self.limits,
                 merge_stderr=merge_stderr,
                 user=user,
+                instead=self._instead_of_a_user,
             )
         )
 

@@ -148,15 +148,24 @@ def content(data: bytes | bytearray | memoryview | str) -> memoryview:
 
 def exec_(
     cmd: Command, stdin: bytes | str | None, timeout: float | None, limits: Limits,
-    *, merge_stderr: bool = False, user: str | int | None = None,
+    *, merge_stderr: bool = False, user: str | int | None = None, instead: str = "",
 ) -> Op[ExecResult]:  # fmt: skip
-    """Run a command to its end."""
+    """Run a command to its end. ``instead``: what to do where it cannot be run as this user."""
     args = cmd.args()
     if merge_stderr:
         args["merge_stderr"] = True
     if user is not None:
         args["user"] = _user(user)
-    return (yield from _to_its_end("exec", cmd, args, stdin or b"", timeout, limits))
+    try:
+        return (yield from _to_its_end("exec", cmd, args, stdin or b"", timeout, limits))
+    except SandboxError as error:
+        if user is not None and error.kind is Kind.UNSUPPORTED and error.remedy is None:
+            error.remedy = instead
+        raise
+
+
+INSTEAD_OF_A_USER = "leave user= out, or open a container with privileged=True, where root runs it"
+"""What to do about a user that nothing can be run as."""
 
 
 def _user(user: str | int) -> str:

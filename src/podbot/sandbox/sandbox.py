@@ -56,6 +56,8 @@ class Sandbox:
     manager, or call `close`. A sandbox that is collected or forgotten at exit is closed too.
     """
 
+    _instead_of_a_user = ops.INSTEAD_OF_A_USER
+
     def __init__(self, launcher: Launcher):
         launched = launcher.launch()
         self._attach(launcher, launched)
@@ -141,6 +143,7 @@ class Sandbox:
                 self.limits,
                 merge_stderr=merge_stderr,
                 user=user,
+                instead=self._instead_of_a_user,
             )
         )
 
