@@ -171,9 +171,11 @@ class AsyncSandbox:
             )
         )
 
-    async def python(self, code: str, *, timeout: float | None = None) -> PythonResult:
+    async def python(
+        self, code: str, *, timeout: float | None = None, json: bool = False
+    ) -> PythonResult:
         """Run code in this sandbox's Python kernel, started when first needed."""
-        return await self._run(ops.python(code, timeout, self.limits))
+        return await self._run(ops.python(code, timeout, self.limits, json=json))
 
     async def evaluate(self, code: str, *, timeout: float | None = None) -> Evaluated:
         """Run code in an interpreter of its own, by the ``python3`` that commands find."""

@@ -415,11 +415,15 @@ def processes() -> Op[list[tuple[int, tuple[str, ...], int | None]]]:
 # The Python kernel
 
 
-def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]:
+def python(
+    code: str, timeout: float | None, limits: Limits, *, json: bool = False
+) -> Op[PythonResult]:
     """Run code in the stateful kernel."""
     timeout = seconds(timeout, limits)
     data = content(code)
     args: dict[str, object] = {"timeout": timeout, "max_output": limits.output}
+    if json:
+        args["json"] = True
     if len(data) > PART:
         args["code_handle"] = yield from _spool(data)
         data = memoryview(b"")
@@ -435,13 +439,13 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
         part = bytes(reply.payload[start : start + size]) if size else b""
         parts.append(part.decode("utf-8", "replace"))
         start += size
-    value, stdout, stderr, error, as_json = parts
+    value, stdout, stderr, other = parts
     return PythonResult(
         value=value if fields.flag("has_value") else None,
-        json=as_json if fields.flag("has_json") else None,
+        json=other if json and fields.flag("has_json") else None,
         stdout=stdout,
         stderr=stderr,
-        error=error if fields.flag("has_error") else None,
+        error=other if fields.flag("has_error") else None,
         duration=fields.seconds("duration"),
         timed_out=fields.flag("timed_out"),
         restarted=fields.flag("restarted"),
@@ -449,7 +453,7 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
     )
 
 
-_KERNEL_PARTS = 5  # value, stdout, stderr, error, the value as JSON
+_KERNEL_PARTS = 4  # value, stdout, stderr; the error, or else the value as JSON if asked for
 
 
 def python_interrupt() -> Op[bool]:
