@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from screen import until
 from service_of_containers import ServiceOfContainers, container, reply, running
 
 from podbot import api
@@ -456,3 +459,24 @@ def test_exec_as_data_has_the_same_keys_whatever_came_of_it(
     kinds = [each["error"]["kind"] for each in found[2:] if isinstance(each["error"], dict)]
     assert kinds == ["container_not_found", "container_not_running", "bad_cwd", "invalid"]
     assert main(["exec", "one", "ls", "--json"]) != 125  # an option of the command's
+
+
+def test_exec_as_data_says_that_it_left_a_command_it_was_not_let_wait_for(
+    service: ServiceOfContainers, alive: str, tmp_path: Path
+) -> None:
+    service.containers = [container("one", alive)]
+    gate = tmp_path / "gate"
+    gate.touch()
+    program = "import sys; from podbot.cli import main; sys.exit(main())"
+    wait = f"while [ -e {gate} ]; do sleep 0.05; done"
+    words = ["exec", "--json", "--detach", "one", "--", "sh", "-c", wait]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: "POST start" in service.paths())
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+        gate.unlink()
+
+    told = json.loads(said)
+    assert (process.returncode, told["outcome"], tuple(told)) == (143, "left", KEYS)

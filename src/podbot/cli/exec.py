@@ -92,6 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
 
         tell({**_asked(arguments, command), "outcome": "failed", **data.failure(error)})
         return status
+    except KeyboardInterrupt:
+        if arguments.json:
+            tell({**_asked(arguments, command), "outcome": "left"})
+        raise
 
 
 def _run(arguments: argparse.Namespace, command: tuple[str, ...]) -> int:
