@@ -396,7 +396,7 @@ class Saying:
             from podbot.review import data
 
             id = None if kept is None else kept.id
-            _print({"id": id, "outcome": "failed", **data.failure(error)})
+            tell({"id": id, "outcome": "failed", **data.failure(error)})
             return
         if record is not None:
             self.calm()
@@ -452,7 +452,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
             for each in gathered(record.as_data() for record in outcome.connections)
         ],
     }
-    _print({**fields, **more})
+    tell({**fields, **more})
 
 
 KEYS = (
@@ -464,7 +464,8 @@ KEYS = (
 """What --json tells, whatever came of the run: null where there is nothing to tell."""
 
 
-def _print(fields: dict[str, object]) -> None:
+def tell(fields: dict[str, object]) -> None:
+    """Tell programs, on a line of its own."""
     import json
 
     print(json.dumps({**dict.fromkeys(KEYS), **fields}), file=sys.stderr)

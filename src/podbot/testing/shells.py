@@ -121,6 +121,7 @@ class ShellTests(Base):
             )
         except SandboxError as error:
             assert error.kind is Kind.UNSUPPORTED and "one user's" in error.message
+            assert error.remedy is not None and "privileged=True" in error.remedy
             assert uid != 0 or sandbox.backend != "local"
         else:
             assert (done.stdout.split(), done.exit_code) == ([str(other)] * 2, 3)
