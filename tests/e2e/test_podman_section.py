@@ -295,16 +295,17 @@ print(json.dumps([done.stdout, value, status, os.listdir("/tmp")]))
 """
 
 
-def block(language: str) -> str:
-    """The one block in a language on the page about sections."""
+def block(language: str, begin: str) -> str:
+    """The block in a language on the page about sections that begins so."""
     page = (Path(__file__).parents[2] / "docs" / "sections.md").read_text()
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    pattern = rf"^```{language}\n({begin}.*?)^```$"
+    (found,) = re.findall(pattern, page, re.DOTALL | re.MULTILINE)
     return found
 
 
 def test_what_must_isolate_the_local_section_does(service: Service, tmp_path: Path) -> None:
     """The Dockerfile and the run line of docs/sections.md, with an image that is here."""
-    lines = block("dockerfile").splitlines()
+    lines = block("dockerfile", "FROM").splitlines()
     assert lines[0].startswith("FROM ") and "pip install" in lines[2]
     lines[0] = f"FROM {service.image}"
     lines[2] = "COPY podbot /usr/lib/python3/dist-packages/podbot"
@@ -316,7 +317,7 @@ def test_what_must_isolate_the_local_section_does(service: Service, tmp_path: Pa
     name = f"localhost/podbot-e2e-agent:{service.run}"
     service.cli("build", "--network=none", "--tag", name, str(tmp_path))
     try:
-        words = shlex.split(block("sh").replace("\\\n", " "))
+        words = shlex.split(block("sh", "docker run").replace("\\\n", " "))
         assert words[0] == "docker" and words[-1] == "my-agent"
         out, value, status, left = json.loads(service.cli(*words[1:-1], name).splitlines()[-1])
     finally:
