@@ -27,7 +27,7 @@ from podbot.sandbox.network import Network
 from podbot.sandbox.wire import HEADER
 
 if TYPE_CHECKING:
-    from podbot.egress import Proxy, Record
+    from podbot.egress import Proxy, Record, Route
     from podbot.sandbox.layers import Layer
 
 HOST, PORT = "127.0.0.1", 3128
@@ -62,8 +62,9 @@ VARIABLES: Mapping[str, str] = frozen_dict(
 class Gateway:
     """The way out of one sandbox. Any thread may call; what it hears of comes from the proxy's."""
 
-    def __init__(self, network: Network):
+    def __init__(self, network: Network, routes: tuple[Route, ...] = ()):
         self.network = network
+        self._routes = routes
         self._rules = network.rules
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -110,7 +111,12 @@ class Gateway:
         from podbot.egress import Proxy
 
         assert self._listener is not None  # noqa: S101 - who calls has seen to it
-        self._proxy = Proxy(self._rules, self._heard)
+        broker = None
+        if self._routes:
+            from podbot.egress import Broker
+
+            broker = Broker(self._routes)
+        self._proxy = Proxy(self._rules, self._heard, broker=broker)
         self._proxy.serve(self._listener.dup())
 
     def _end(self) -> None:
