@@ -18,7 +18,7 @@ from services import Service
 import podbot.sandbox
 from podbot.egress import HOST_NAME, FromFile, FromVariable, built_in
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import ContainerSandbox, Network, Policy, connections
+from podbot.sandbox import ContainerSandbox, Network, Policy, connections, control
 from podbot.sandbox.publishing import Port, Publication
 from podbot.testing.base import eventually
 
@@ -186,6 +186,28 @@ def test_connections_of_a_container_are_noted_beside_its_layer(
     assert sandbox.layer is not None
     lines, _ = connections.read(sandbox.layer)
     assert {line["host"] for line in lines} >= {HOST_NAME}
+    sandbox.layer.discard()
+
+
+def test_a_container_that_lives_is_let_through_to_one_host_more(
+    service: Service, server: int, tmp_path: Path
+) -> None:
+    target = tmp_path / "project"
+    target.mkdir()
+    with (
+        serving({"/": b"of another"}) as (other, _),
+        opened(service, server, target=target) as sandbox,
+    ):
+        assert asked(sandbox, server, other)["other"] == "403"
+        assert sandbox.layer is not None
+
+        control.allow(sandbox.layer, [f"{HOST_NAME}:{other}"])
+
+        assert asked(sandbox, server, other)["other"] == "200"
+        sandbox.stop()
+        assert asked(sandbox, server, other)["other"] == "200"
+        sandbox.write("made", "x")
+    assert not (sandbox.layer.path / control.NAME).exists()
     sandbox.layer.discard()
 
 

@@ -28,6 +28,7 @@ from podbot.sandbox.wire import HEADER
 
 if TYPE_CHECKING:
     from podbot.egress import Proxy, Record, Route
+    from podbot.sandbox.control import Control
     from podbot.sandbox.layers import Layer
 
 HOST, PORT = "127.0.0.1", 3128
@@ -72,6 +73,7 @@ class Gateway:
         self._records: deque[Record] = deque(maxlen=KEPT)
         self._hearing: list[Callable[[Record], object]] = []
         self._log: connections.Log | None = None
+        self._control: Control | None = None
         _ALL.add(self)
 
     # The socket
@@ -104,6 +106,9 @@ class Gateway:
         with self._lock:
             self._let_go()
             log, self._log = self._log, None
+            control, self._control = self._control, None
+        if control is not None:
+            control.close()  # it may just wait for the lock, to allow something
         if log is not None:
             log.close()
 
@@ -158,8 +163,13 @@ class Gateway:
         self._hearing.append(listener)
 
     def note_in(self, layer: Layer) -> None:
-        """Write the records to the file beside this layer too."""
+        """Write the records to the file beside this layer too, and hear there what to allow."""
         self._log = connections.Log(connections.place(layer))
+        if self._control is None:
+            from podbot.sandbox.control import Control
+
+            with contextlib.suppress(OSError):  # no socket can be there: who asks is told
+                self._control = Control(layer.path, self.allow)
 
     def _heard(self, record: Record) -> None:
         self._records.append(record)
@@ -174,7 +184,9 @@ class Gateway:
         """In a fork: what is held here is the other process's, and the proxy knows it."""
         if self._listener is not None:
             self._listener.close()
-        self._listener, self._proxy = None, None
+        if self._control is not None:
+            self._control.forget()
+        self._listener, self._proxy, self._control = None, None, None
         self._lock = threading.Lock()
 
 

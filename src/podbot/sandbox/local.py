@@ -51,9 +51,9 @@ class LocalLauncher(Launcher):
         self.policy = policy or Policy()
         self.limits = limits or Limits()
         if self.policy.routes:
-            from podbot.sandbox import brokered
+            from podbot.sandbox import _brokered
 
-            brokered.refuse(self.policy.routes, self.name)
+            _brokered.refuse(self.policy.routes, self.name)
 
     def launch(self) -> Launched:
         """Start the guest."""

@@ -344,9 +344,9 @@ class Policy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network(self.network))
         if self.routes != ():
-            from podbot.sandbox import brokered  # few policies have any
+            from podbot.sandbox import _brokered  # few policies have any
 
-            routes, network = brokered.checked(self.routes, self.network)
+            routes, network = _brokered.checked(self.routes, self.network)
             object.__setattr__(self, "routes", routes)
             object.__setattr__(self, "network", network)
         for name in ("hidden", "readable", "writable", "pass_environment"):
@@ -377,9 +377,9 @@ class Policy:
         found = _hidden_paths(self.hidden, self.readable, str(home))
         if not self.routes:
             return found
-        from podbot.sandbox import brokered
+        from podbot.sandbox import _brokered
 
-        return tuple(sorted({*found, *brokered.key_files(self.routes)}))
+        return tuple(sorted({*found, *_brokered.key_files(self.routes)}))
 
     def readable_paths(self, home: Path) -> tuple[str, ...]:
         """The absolute paths that are readable though they would be hidden."""
@@ -399,9 +399,9 @@ class Policy:
         passed = {name: os.environ[name] for name in self.pass_environment if name in os.environ}
         if not self.routes:
             return passed
-        from podbot.sandbox import brokered
+        from podbot.sandbox import _brokered
 
-        return brokered.without_keys(passed, self.routes)
+        return _brokered.without_keys(passed, self.routes)
 
     def variables_set(self) -> dict[str, str]:
         """The variables that are set inside; those that the caller names win.
@@ -410,10 +410,10 @@ class Policy:
         """
         found = dict(self.network.variables)
         if self.routes:
-            from podbot.sandbox import brokered
+            from podbot.sandbox import _brokered
 
-            brokered.refuse_keys(self.environment, self.routes)
-            found |= brokered.variables(self.routes)
+            _brokered.refuse_keys(self.environment, self.routes)
+            found |= _brokered.variables(self.routes)
         return found | dict(self.environment)
 
 

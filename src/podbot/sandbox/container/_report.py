@@ -71,9 +71,9 @@ def guarantees(made: Made) -> tuple[Guarantee, ...]:
     if policy.network.proxied:
         found.append(Guarantee("network", True, gateway_only(policy.network)))
         if policy.routes:
-            from podbot.sandbox import brokered
+            from podbot.sandbox import _brokered
 
-            found += brokered.guarantees(policy.routes)
+            found += _brokered.guarantees(policy.routes)
     elif policy.network.separate:
         found.append(Guarantee("network", True, "net namespace with loopback only"))
     else:
