@@ -13,6 +13,7 @@ from podbot.changes.capture import read
 from podbot.changes.drift import ConflictKind, conflicts
 from podbot.changes.model import ChangeKind
 from podbot.errors import ChangesError, Kind
+from podbot.sandbox import OverlaySandbox
 
 pytestmark = pytest.mark.usefixtures("disks")
 
@@ -212,3 +213,27 @@ def test_what_both_did_alike_belongs_to_the_first(target: Path) -> None:
     undo(other.id)
     undo(other.id)
     assert look(target)["paths"].keys() == before["paths"].keys()
+
+
+@pytest.mark.parametrize("work", ["echo more >> c", "echo more > c", "chmod 600 c"])
+def test_a_name_that_went_with_its_run_does_not_come_back_with_the_next(
+    target: Path, names: tuple[Path, Path], work: str
+) -> None:
+    one = run(target, "ln a c")
+    merge_in(one)
+    other = run(target, work)
+    undo(one.id)
+    assert [each.kind for each in conflicts(read(other))] == [ConflictKind.DELETED]
+    with pytest.raises(ChangesError) as failed:
+        merge_in(other)
+    assert failed.value.kind is Kind.CONFLICT
+    assert not (target / "c").exists()
+
+
+def test_what_was_made_anew_after_its_own_run_took_it_away_is_no_conflict(target: Path) -> None:
+    (target / "a").write_text("text\n")
+    layer = run(target, "rm a; touch b")
+    merge_in(layer)
+    with OverlaySandbox(layer=layer) as sandbox:
+        assert sandbox.exec(["sh", "-c", "echo anew > a"]).ok
+    assert conflicts(read(layer)) == ()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
+import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cli_runs import PODBOT, workplace
+from screen import until
 
 from podbot.api import RunRequest
 from podbot.errors import ConfigError, Kind, SandboxError
@@ -206,6 +211,101 @@ def test_a_guest_that_hands_over_something_else_is_not_believed(
             with pytest.raises(SandboxError, match="no connection"):
                 connected(lying, 3000)  # type: ignore[arg-type]  # what of it is asked, it has
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+class Lingering(Lying):
+    """It keeps nothing of the connection it hands over, which is to be closed out here then."""
+
+    def _run(self, op: object) -> None:
+        super()._run(op)
+        for fd in self.given:
+            os.close(fd)
+
+
+@pytest.fixture
+def lingering(server: socket.socket) -> Lingering:
+    """It hands over a connection to `server` that is full, and that closing would wait for."""
+    line = socket.create_connection(server.getsockname())
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    line.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            line.send(bytes(65536))
+    return Lingering(line.detach())
+
+
+def ends(work: Callable[[], object]) -> bool:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(60)
+    return not thread.is_alive()
+
+
+def test_a_connection_that_closing_would_wait_for_is_closed_at_once(
+    lingering: Lingering, server: socket.socket
+) -> None:
+    port = server.getsockname()[1]
+    published = Publication(lingering, Port(port, 0))  # type: ignore[arg-type]  # as above
+    with socket.create_connection(published.address, timeout=60):
+        until(lambda: published._pairs)
+        assert ends(published.close)
+
+
+def test_so_is_one_that_is_not_what_was_asked_for(lingering: Lingering) -> None:
+    def ask() -> None:
+        with pytest.raises(SandboxError, match="no connection"):
+            connected(lingering, 1)  # type: ignore[arg-type]  # as above
+
+    assert ends(ask)
+
+
+def test_without_a_descriptor_to_spare_a_connection_is_closed_and_others_go_on(
+    sandbox: OverlaySandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(sandbox, 3000)
+    with Publication(sandbox, Port(3000, 0)) as published:
+        with socket.create_connection(published.address, timeout=60) as first:
+            first.sendall(b"x")
+            assert first.recv(1) == b"x"
+            monkeypatch.setattr(publishing, "has_room", lambda _: False)
+            with socket.create_connection(published.address, timeout=60) as second:
+                assert second.recv(1) == b""
+            first.sendall(b"y")
+            assert first.recv(1) == b"y"
+        monkeypatch.undo()
+        assert exchange(published.address, b"again") == b"again - and out"
+
+
+def test_a_port_that_can_accept_nothing_waits_without_spinning(sandbox: OverlaySandbox) -> None:
+    with Publication(sandbox, Port(3000, 0)) as published, socket.socket() as client:
+        looked = 0
+        accept = published._accept
+
+        def count() -> None:
+            nonlocal looked
+            looked += 1
+            accept()
+
+        published._accept = count  # type: ignore[method-assign]
+        taken: list[int] = []
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2, limits[1]))
+        try:
+            with suppress(OSError):
+                while True:
+                    taken.append(os.dup(client.fileno()))
+            client.connect(published.address)
+            until(lambda: looked >= 3)
+            before, began = looked, time.monotonic()
+            until(lambda: looked >= before + 5)
+            assert time.monotonic() - began >= 4 * publishing.PAUSE_SECONDS
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for fd in taken:
+                os.close(fd)
+        client.settimeout(60)
+        assert client.recv(1) == b""  # it was accepted, and nobody listens inside
 
 
 def test_a_run_publishes_a_port_and_says_where(project: Path) -> None:

@@ -369,3 +369,39 @@ def test_a_guest_that_kept_the_socket_cannot_keep_podbot_waiting(
             ending.join(60)
 
         assert not ending.is_alive()
+
+
+def test_who_hears_of_a_connection_may_allow_a_host_while_the_way_is_ended() -> None:
+    hearing, told = threading.Event(), threading.Event()
+    with _listening(place=("127.0.0.1", 0)) as listener:
+        way = Gateway(Network.allow())
+        way._listener = listener.dup()
+        way._begin()
+
+        def allow(_: object) -> None:
+            hearing.set()
+            told.wait(60)
+            way.allow("a.example")
+
+        way.hear(allow)
+        with socket.create_connection(listener.getsockname()) as line:
+            line.sendall(b"GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n")
+            assert hearing.wait(60)
+            ending = threading.Thread(target=way.close, daemon=True)
+            ending.start()
+            until(lambda: way._proxy is None)
+            told.set()
+            ending.join(60)
+
+        assert not ending.is_alive()
+
+
+def test_a_guest_that_hands_out_more_and_more_is_not_listened_to() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, open(os.devnull) as null:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(8):
+            socket.send_fds(theirs, [b"\0"], [null.fileno()] * 4)
+        with pytest.raises(LaunchError, match="and more"):
+            gateway.handed_out(ours, 30)
+        assert len(os.listdir("/proc/self/fd")) == before

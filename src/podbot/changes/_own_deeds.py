@@ -26,6 +26,10 @@ class OwnDeeds:
         """Whether podbot took it away, applying or undoing another run."""
         return self._ledger.removed(where, self._since)
 
+    def another_took(self, where: str) -> bool:
+        """The same where this run itself was not the last to take it away."""
+        return self.took(where) and self._ledger.at(where)[-1].deed.layer_id != self._layer_id
+
     def alone_touched(self, folder: str, facts: os.stat_result) -> bool:
         """Whether nobody else made or removed entries of a host folder."""
         now = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)

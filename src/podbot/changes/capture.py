@@ -116,6 +116,7 @@ class Part:
         self._deeds = OwnDeeds(self.target, layer.id, self._since)
         self._times: dict[str, tuple[int, int]] = {}  # of folders on both sides: before, after
         self._copied_up: dict[str, State] = {}  # what the host had, and has not at this path
+        self._unmarked: dict[str, list[str]] = {}  # what it may have had, by folder
         self._names: dict[int, list[str]] = {}  # of each file that has several, by inode
         self._put_in: set[str] = set()  # what podbot put into folders that are closed to us
 
@@ -173,6 +174,8 @@ class Part:
                     continue
                 if old is None and self.sides.is_from_host(path):
                     self._copied_up[path] = new
+                elif old is None:
+                    self._unmarked.setdefault(path.rpartition("/")[0], []).append(path)
                 if new.type is not FileType.FOLDER:
                     found += self.changed(path, old, new)
                     continue
@@ -263,6 +266,24 @@ class Part:
             )
             if not moved or was_taken or path in self._tracked:
                 self.lost.append(self.sides.where(path))
+        self._find_lost_unmarked()
+
+    def _find_lost_unmarked(self) -> None:
+        """The same of what the kernel did not mark when it was copied up: a file of several names.
+
+        It looks as if it was made inside; that it was there is known only where podbot took it.
+        """
+        for folder, paths in self._unmarked.items():
+            if folder and not self.sides.is_from_host(folder):
+                continue
+            try:
+                facts = self.sides.lower.facts(folder) if self.sides.lower is not None else None
+            except OSError:
+                continue
+            if facts is None or facts.st_ctime_ns <= self._since:
+                continue  # nothing came or went in it
+            found = map(self.sides.where, paths)
+            self.lost += [where for where in found if self._deeds.another_took(where)]
 
     @cached_property
     def _tracked(self) -> frozenset[str]:

@@ -290,6 +290,7 @@ class Exchange:
     async def _body(self) -> None:
         while True:
             event = self._conn.next_event()
+            await self._client.take_turns()
             if event is h11.NEED_DATA:
                 self._conn.receive_data(await self._client.receive())
             elif isinstance(event, h11.Data):
@@ -314,6 +315,7 @@ class Exchange:
     async def _event(self, entry: Entry) -> bool:
         """One thing that comes back; says whether more is to come."""
         event = self.there.next_event()
+        await self._client.take_turns()  # a piece can be thousands of chunks
         if event is h11.NEED_DATA:
             try:
                 data = await self._line.receive()

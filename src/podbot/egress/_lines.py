@@ -10,13 +10,17 @@ import asyncio
 import socket
 from contextlib import suppress
 
+from podbot.egress.sockets import close_at_once
+
 PIECE = 64 * 1024
+TURN = 16
+"""Pieces after which others have their turn."""
 
 
 class Line:
     """One side of a connection. Closing it is for whoever made it."""
 
-    __slots__ = ("_loop", "moved", "received", "sent", "sock")
+    __slots__ = ("_loop", "_pieces", "moved", "received", "sent", "sock")
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop):
         sock.setblocking(False)
@@ -25,7 +29,7 @@ class Line:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.sock, self._loop = sock, loop
-        self.received = self.sent = 0
+        self.received = self.sent = self._pieces = 0
         self.moved = loop.time()
         """When bytes last went through."""
 
@@ -38,7 +42,14 @@ class Line:
                 await self.readable()
                 continue
             self.count_received(len(data))
+            await self.take_turns()
             return data
+
+    async def take_turns(self) -> None:
+        """To be called for each piece: a side that is never behind would leave others no turn."""
+        self._pieces += 1
+        if self._pieces % TURN == 0:
+            await asyncio.sleep(0)
 
     async def send(self, data: bytes | memoryview) -> None:
         """Send all of it."""
@@ -89,11 +100,8 @@ class Line:
 
     def close(self) -> None:
         """End the connection, even if a fork of this process holds a copy of it."""
-        if self.sock.fileno() < 0:
-            return
-        with suppress(OSError):  # the other side was faster
-            self.sock.shutdown(socket.SHUT_RDWR)
-        self.sock.close()
+        if self.sock.fileno() >= 0:
+            close_at_once(self.sock)
 
 
 def _wake(ready: asyncio.Future[None]) -> None:

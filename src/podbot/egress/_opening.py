@@ -24,6 +24,7 @@ from podbot.egress._outward import NextProxy, Outward
 from podbot.egress._tls import TlsLine, trusting
 from podbot.egress.names import HOST_NAME, is_address, shown
 from podbot.egress.rules import Rules
+from podbot.egress.sockets import has_room
 
 LOOPBACK = ("127.0.0.1", "::1")
 LOOKUPS = 64
@@ -191,6 +192,8 @@ class Opener:
             sock = None
             try:
                 sock = socket.socket(family, socket.SOCK_STREAM)
+                if not has_room(sock):
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 sock.setblocking(False)
                 await asyncio.get_running_loop().sock_connect(sock, (address, port))
             except OSError as error:

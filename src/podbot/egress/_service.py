@@ -21,6 +21,7 @@ from podbot.egress._noting import Entry
 from podbot.egress._opening import Opener, Resolver, system_resolver
 from podbot.egress._talk import Talk, log
 from podbot.egress.records import Record, Verdict
+from podbot.egress.sockets import has_room
 
 if TYPE_CHECKING:
     from podbot.egress.broker import Broker
@@ -78,7 +79,10 @@ class Service:
         """Take a connection."""
         line = Line(sock, self._loop)
         if len(self._talks) >= self._limits.connections:
-            self._turn_away(line)
+            self._turn_away(line, f"more than {self._limits.connections} connections at once")
+            return
+        if not has_room(sock):
+            self._turn_away(line, "so many descriptors are open that no more can be spared")
             return
         self._lines.add(line)
         talk = Talk(
@@ -121,8 +125,7 @@ class Service:
         if listener in self.listeners:
             self._loop.add_reader(listener, self._accept, listener)
 
-    def _turn_away(self, line: Line) -> None:
-        reason = f"more than {self._limits.connections} connections at once"
+    def _turn_away(self, line: Line, reason: str) -> None:
         entry = Entry(self._tell)
         entry.status = 503
         conn = h11.Connection(h11.SERVER)

@@ -9,9 +9,6 @@ import asyncio
 
 from podbot.egress._lines import PIECE, Line
 
-TURN = 16
-"""Pieces after which others have their turn."""
-
 
 async def join(one: Line, other: Line) -> None:
     """Carry bytes both ways. Raises `OSError` if either side breaks."""
@@ -45,7 +42,6 @@ async def stop(*tasks: asyncio.Task[None]) -> None:
 async def _carry(source: Line, sink: Line) -> None:
     """One direction, to its end."""
     scratch: memoryview | None = None
-    pieces = 0
     while True:
         if scratch is None:
             scratch = memoryview(bytearray(PIECE))
@@ -60,6 +56,4 @@ async def _carry(source: Line, sink: Line) -> None:
             return
         source.count_received(size)
         await sink.send(scratch[:size])
-        pieces += 1
-        if pieces % TURN == 0:
-            await asyncio.sleep(0)
+        await source.take_turns()

@@ -127,7 +127,8 @@ class Proxy:
             thread, self._thread = self._thread, None
             if thread is None or os.getpid() != self._process:
                 return
-            os.eventfd_write(self._waker, 1)
+            if self._waker >= 0:  # else it has ended by itself
+                os.eventfd_write(self._waker, 1)
         if thread is not threading.current_thread():
             thread.join()
 
@@ -152,22 +153,30 @@ class Proxy:
                 )
             if self._closed:
                 raise EgressError("the proxy is closed", kind=Kind.CLOSED)
-            self._given.append((listens, sock))
             if self._thread is None:
-                self._waker = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                _STARTED.add(self)
-                self._thread = threading.Thread(
-                    target=self._work, name="podbot-egress", daemon=True
-                )
-                self._thread.start()
-            else:
-                os.eventfd_write(self._waker, 1)
+                self._start()
+            self._given.append((listens, sock))
+            os.eventfd_write(self._waker, 1)
+
+    def _start(self) -> None:
+        """Start the thread. Where there is no room for it nothing was given."""
+        thread = threading.Thread(target=self._work, name="podbot-egress", daemon=True)
+        self._waker = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            _STARTED.add(self)
+            thread.start()
+        except BaseException:
+            _STARTED.discard(self)
+            waker, self._waker = self._waker, -1
+            os.close(waker)
+            raise
+        self._thread = thread
 
     # In the thread
 
     def _work(self) -> None:
         try:
-            if self._somebody_came():
+            if self._somebody_came() and self._has_room():
                 from podbot.egress._service import Service
 
                 self._service = Service(
@@ -210,6 +219,26 @@ class Proxy:
                 os.eventfd_read(self._waker)
         return False
 
+    def _has_room(self) -> bool:
+        """Wait until there are descriptors for what takes some; says no if closed before."""
+        import select
+
+        poller = select.poll()
+        poller.register(self._waker, select.POLLIN)
+        while not self._closed:
+            found: list[int] = []
+            try:
+                while len(found) < _NEEDED:
+                    found.append(os.dup(self._waker))
+                return True
+            except OSError:  # whoever has them may let go of some
+                if poller.poll(_PAUSE_MILLISECONDS):
+                    os.eventfd_read(self._waker)
+            finally:
+                for number in found:
+                    os.close(number)
+        return False
+
     def _news(self) -> bool:
         """Hand the service what was given since; says no once closed."""
         with self._lock:
@@ -238,6 +267,7 @@ class Proxy:
             sock.close()
 
 
+_NEEDED, _PAUSE_MILLISECONDS = 16, 100
 _STARTED: weakref.WeakSet[Proxy] = weakref.WeakSet()
 
 

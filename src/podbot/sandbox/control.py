@@ -36,6 +36,7 @@ class Control:
     def __init__(self, folder: Path, allow: Callable[[str], object]):
         """Raises `OSError` where no socket can be made."""
         self._folder, self._allow = folder, allow
+        self._line: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         try:
             with _named(folder) as name:
@@ -56,6 +57,10 @@ class Control:
             return
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        line = self._line
+        if line is not None:  # somebody who says nothing keeps nobody waiting
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
         with contextlib.suppress(OSError), _named(self._folder) as name:
@@ -71,6 +76,7 @@ class Control:
                 line, _ = self._listener.accept()
             except OSError:
                 return
+            self._line = line
             with contextlib.suppress(OSError, ValueError), line:
                 line.settimeout(SECONDS)
                 if _is_ours(line):

@@ -68,6 +68,9 @@ class Gateway:
         self._routes = routes
         self._rules = network.rules
         self._lock = threading.Lock()
+        self._rules_lock = threading.Lock()
+        """For the rules and the proxy that has them. Nobody waits for anything while holding it, so
+        that who hears of a record may allow a host, also while somebody ends the proxy."""
         self._listener: socket.socket | None = None
         self._proxy: Proxy | None = None
         self._records: deque[Record] = deque(maxlen=KEPT)
@@ -121,11 +124,13 @@ class Gateway:
             from podbot.egress import Broker
 
             broker = Broker(self._routes)
-        self._proxy = Proxy(self._rules, self._heard, broker=broker)
-        self._proxy.serve(self._listener.dup())
+        with self._rules_lock:
+            proxy = self._proxy = Proxy(self._rules, self._heard, broker=broker)
+        proxy.serve(self._listener.dup())
 
     def _end(self) -> None:
-        proxy, self._proxy = self._proxy, None
+        with self._rules_lock:
+            proxy, self._proxy = self._proxy, None
         if proxy is None or self._listener is None:
             return
         # A guest that kept the socket could have the proxy wait in it for ever: shut for all.
@@ -148,7 +153,7 @@ class Gateway:
 
     def allow(self, host: str) -> None:
         """Let this host through too, from now on. Raises `EgressError` for what is no host."""
-        with self._lock:
+        with self._rules_lock:
             self._rules = self._rules.allow(host)
             if self._proxy is not None:
                 self._proxy.rules = self._rules
@@ -187,7 +192,7 @@ class Gateway:
         if self._control is not None:
             self._control.forget()
         self._listener, self._proxy, self._control = None, None, None
-        self._lock = threading.Lock()
+        self._lock, self._rules_lock = threading.Lock(), threading.Lock()
 
 
 def _shut(listener: socket.socket) -> None:
@@ -210,6 +215,8 @@ def received(line: socket.socket, size: int, handed: list[int]) -> bytes:
     """Some bytes, and the descriptors that came along with them: ours alone from the start."""
     data, fds, _, _ = socket.recv_fds(line, size, _MOST, socket.MSG_CMSG_CLOEXEC)
     handed += fds
+    if len(handed) > _MOST:  # with each byte some more could come, until there is room for none
+        raise _hostile(f"{len(handed)} descriptors and more, in place of one")
     return data
 
 
@@ -231,8 +238,7 @@ def handed_out(line: socket.socket, seconds: float) -> list[int]:
                     raise _hostile("a frame that is none of a guest's")
                 size += head
     except BaseException as error:
-        for fd in handed:
-            os.close(fd)
+        _close(handed)
         if isinstance(error, OSError):  # it came too late, or the line broke
             raise _hostile(f"nothing: {error}") from None
         raise
@@ -244,6 +250,13 @@ def handed_out(line: socket.socket, seconds: float) -> list[int]:
 _MOST_SAID = 4096
 _MOST = 4
 """How many descriptors are looked at; the kernel closes what is more."""
+
+
+def _close(handed: list[int]) -> None:
+    from podbot.egress.sockets import close_handed
+
+    while handed:
+        close_handed(handed.pop())
 
 
 def _checked(handed: list[int]) -> socket.socket:
@@ -259,17 +272,14 @@ def _checked(handed: list[int]) -> socket.socket:
         try:
             listener.set_inheritable(False)
             _check(listener)
-        except OSError as error:
-            listener.close()
-            raise _hostile(str(error)) from None
-        except BaseException:
-            listener.close()
+        except BaseException as error:
+            handed.append(listener.detach())
+            if isinstance(error, OSError):
+                raise _hostile(str(error)) from None
             raise
         return listener
     finally:
-        for fd in handed:
-            os.close(fd)
-        handed.clear()
+        _close(handed)
 
 
 def _check(listener: socket.socket) -> None:

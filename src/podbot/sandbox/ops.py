@@ -163,8 +163,10 @@ def _user(user: str | int) -> str:
     """A user as ``su`` and engines take one: a name or a number, and a group behind a colon."""
     given: object = user  # callers need not be typed
     text = str(user)
-    number = isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**32 - 1
-    if not number and not (isinstance(given, str) and _USER.fullmatch(text)):
+    right_type = isinstance(given, (int, str)) and not isinstance(given, bool)
+    words = text.split(":") if right_type and _USER.fullmatch(text) else []
+    # The last number is nobody's: to the kernel it means to stay who one is.
+    if not words or any(word.isdigit() and int(word) >= 2**32 - 1 for word in words):
         raise SandboxError(
             f"user={user!r:.80} is neither a name nor a number",
             kind=Kind.INVALID,

@@ -13,8 +13,10 @@ import os
 import select
 import socket
 import threading
+import time
 from typing import Self
 
+from podbot.egress.sockets import close_at_once, close_handed, has_room
 from podbot.errors import Kind, PodbotError, SandboxError
 from podbot.frozen import dataclass
 from podbot.sandbox import ops, wire
@@ -25,6 +27,8 @@ CHUNK = 64 << 10
 MOST = 256
 """Connections at once to one port; more wait to be accepted."""
 LINE_SECONDS = 10.0
+PAUSE_SECONDS = 0.1
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _SO_PROTOCOL, _SO_DOMAIN = 38, 39  # Python has no names for these everywhere
 
 
@@ -75,6 +79,7 @@ class Publication:
             ) from None
         self.address: tuple[str, int] = self._listener.getsockname()
         self._ended, self._wake = os.pipe2(os.O_CLOEXEC)
+        self._paused: float | None = None
         self._poll = select.poll()
         self._poll.register(self._ended, select.POLLIN)
         self._poll.register(self._listener, select.POLLIN)
@@ -99,7 +104,7 @@ class Publication:
     def _work(self) -> None:
         try:
             while True:
-                for fd, _ in self._poll.poll():
+                for fd, _ in self._poll.poll(self._patience()):
                     if fd == self._ended:
                         return
                     if fd == self._listener.fileno():
@@ -115,8 +120,13 @@ class Publication:
     def _accept(self) -> None:
         try:
             near, _ = self._listener.accept()
-        except OSError:
-            return  # whoever it was has gone, or we are out of descriptors
+        except OSError as error:
+            if error.errno in _EXHAUSTED:  # it would be readable again at once
+                self._pause()
+            return  # else whoever it was has gone
+        if not has_room(near):
+            near.close()
+            return
         try:
             far = connected(self._sandbox, self.port.inside)
         except (PodbotError, OSError):
@@ -127,6 +137,22 @@ class Publication:
         if len(self._pairs) >= 2 * MOST:
             self._poll.unregister(self._listener)
         self._move(pair)
+
+    def _pause(self) -> None:
+        """Let what goes through go on, and some of it end, before more is accepted."""
+        self._poll.unregister(self._listener)
+        self._paused = time.monotonic() + PAUSE_SECONDS
+
+    def _patience(self) -> float | None:
+        """How long to wait for something, in milliseconds; accepts again when that is over."""
+        if self._paused is None:
+            return None
+        left = self._paused - time.monotonic()
+        if left > 0:
+            return left * 1000 + 1
+        self._paused = None
+        self._poll.register(self._listener, select.POLLIN)
+        return None
 
     def _move(self, pair: _Pair) -> None:
         full = len(self._pairs) >= 2 * MOST
@@ -166,9 +192,7 @@ class _Pair:
 
     def close(self) -> None:
         for each in self._sockets:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)  # a fork of ours, or the guest, may hold it too
-            each.close()
+            close_at_once(each)  # a fork of ours, or the guest, may hold it too
 
 
 class _Way:
@@ -221,11 +245,9 @@ def connected(sandbox: Sandbox, port: int) -> socket.socket:
             line = socket.socket(fileno=fds[0])
             if _is_connection(line, port):
                 return line
-            line.close()
-            fds = []
+            fds = [line.detach()]
     for fd in fds:
-        with contextlib.suppress(OSError):
-            os.close(fd)
+        close_handed(fd)
     raise wire.broken("no connection where one was promised")
 
 

@@ -34,6 +34,8 @@ LOOK_SECONDS = 0.25
 """How often a shell that says nothing is looked at, whether it has ended."""
 NOTED_SECONDS = 5.0
 """How long after its streams a shell that ended may take to be noted as ended."""
+LONGEST_MARK = 64 << 10
+"""What a mark tells is not longer: a shell's folder is in it."""
 SHELLS = ("bash", "sh")
 """What is started unless the caller says: the first of these that is there."""
 
@@ -190,6 +192,8 @@ class _Stream:
             self._keep(held[:at])
             self._behind = held[at:]
             return True
+        if at >= 0 and len(held) - at > LONGEST_MARK:
+            at = -1  # somebody read it and wrote it without an end, to fill our memory
         safe = at if at >= 0 else max(0, len(held) - len(self._mark))
         self._keep(held[:safe])
         self._behind = held[safe:]

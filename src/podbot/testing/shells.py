@@ -128,7 +128,10 @@ class ShellTests(Base):
             sandbox.exec(["id"], user="no-such-user")
 
     @needs_processes
-    @pytest.mark.parametrize("user", ["", "a b", -1, True, "root:", "-1", 1.5])
+    @pytest.mark.parametrize("user", [
+        "", "a b", -1, True, "root:", "-1", 1.5, 2**32 - 1, "4294967295",
+        "root:4294967295", "9" * 30,
+    ])  # fmt: skip
     def test_what_is_no_user_is_refused(self, sandbox: Sandbox, user: str | int) -> None:
         with refused(Kind.INVALID):
             sandbox.exec(["id"], user=user)

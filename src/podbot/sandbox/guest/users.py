@@ -31,6 +31,10 @@ class _Identity:
         import pwd
 
         name, _, group = user.partition(":")
+        for each in (name, group):
+            # To the kernel the last number means to stay who one is: root, that would be.
+            if each.isdigit() and int(each) >= 2**32 - 1:
+                raise Refused("invalid", f"{each} is no number of a user or a group")
         try:
             found = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
         except KeyError:

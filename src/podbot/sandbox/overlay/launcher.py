@@ -193,7 +193,7 @@ class OverlayLauncher(Launcher):
             os.close(lock)
             raise
         group = cgroups.NO_GROUP
-        number = gateway = None
+        number = gateway = handed = None
         try:
             if self.policy.network.proxied:
                 from podbot.sandbox.gateway import Gateway  # few sandboxes have one
@@ -212,7 +212,7 @@ class OverlayLauncher(Launcher):
             guarantees = _report.guarantees(self.policy, self.limits, group, reason)
             notes = _report.notes(view.targets, view.hiding.uncovered, view.home_layer, reason)
             notes = (*view.healed, *_key_files.notes(view.by_rule, view.home), *notes)
-            handed: list[int] | None = None if gateway is None else []
+            handed = None if gateway is None else list[int]()
             ready = _failures.await_ready(ours, handed)
             if gateway is not None and handed is not None:
                 gateway.take(handed)
@@ -223,6 +223,8 @@ class OverlayLauncher(Launcher):
             ours.close()
             theirs.close()
             os.close(lock)
+            for fd in handed or ():
+                os.close(fd)
             if gateway is not None:
                 gateway.close()
             if number is not None:
