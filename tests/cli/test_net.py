@@ -318,3 +318,25 @@ def test_what_cannot_be_allowed_is_said(project: Path) -> None:
     with waiting(project, "--net", "allow"):
         done = podbot(project, "net", "allow", "one", "https://a.example")
         assert done.returncode == 2 and "a host is named, not a URL" in done.stderr
+
+
+# Telemetry
+
+
+def test_telemetry_is_refused_without_a_word_and_counted(project: Path) -> None:
+    asks = "ask statsig.anthropic.com:443; ask us.i.posthog.com:443; ask denied.example:443"
+    done = run(project, f"{asks}; touch made", "--allow", "*.anthropic.com")
+
+    refused = [line for line in done.stderr.splitlines() if "refused" in line]
+    assert REFUSED in refused[0]
+    assert refused[1:] == ["network, refused: denied.example:443, telemetry (2)"]
+    log = podbot(project, "net", "log", "one").stdout
+    assert "statsig.anthropic.com" in log and "us.i.posthog.com" in log
+    explained = podbot(project, "net", "explain", "statsig.anthropic.com", "--in", "one")
+    assert explained.returncode == 1 and "--allow statsig.anthropic.com" in explained.stdout
+
+
+def test_telemetry_that_is_named_itself_is_allowed(project: Path) -> None:
+    for words in (("--allow", "statsig.anthropic.com"), ("--allow", "*.sentry.io")):
+        host = words[1].replace("*", "o1")
+        assert podbot(project, "net", "explain", host, *words).returncode == 0

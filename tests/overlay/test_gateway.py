@@ -405,3 +405,13 @@ def test_a_guest_that_hands_out_more_and_more_is_not_listened_to() -> None:
         with pytest.raises(LaunchError, match="and more"):
             gateway.handed_out(ours, 30)
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_telemetry_is_let_through_only_once_it_is_named(target: Path) -> None:
+    way = Gateway(Network.allow("*.anthropic.com"))
+    assert not way._rules.judge("statsig.anthropic.com", 443).allowed
+    assert way._rules.judge("api.anthropic.com", 443).allowed
+
+    way.allow("statsig.anthropic.com")
+
+    assert way._rules.judge("statsig.anthropic.com", 443).allowed

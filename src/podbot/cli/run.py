@@ -317,6 +317,10 @@ class Saying:
         if self._quiet or self._interludes is None or connection.verdict != "refused":
             return
         key = (connection.host, connection.port, connection.reason)
+        from podbot.sandbox import telemetry  # there already: the rules know it
+
+        if telemetry.is_telemetry(connection.host):
+            return  # the review counts them
         if key in self._refused or len(self._refused) > MOST_REFUSED:
             return
         self._refused.add(key)
