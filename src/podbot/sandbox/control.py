@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NAME = "control"
 SECONDS = 10.0
 """How long either side waits for the other."""
+AGAIN_SECONDS = 0.2
 _LARGEST = 64 << 10
 _CREDENTIALS = struct.Struct("3i")
 
@@ -36,6 +37,7 @@ class Control:
     def __init__(self, folder: Path, allow: Callable[[str], object]):
         """Raises `OSError` where no socket can be made."""
         self._folder, self._allow = folder, allow
+        self._over = threading.Event()
         self._line: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX)
         try:
@@ -53,8 +55,9 @@ class Control:
 
     def close(self) -> None:
         """Answer no more; may be called twice."""
-        if self._listener.fileno() < 0:
+        if self._over.is_set():
             return
+        self._over.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         line = self._line
@@ -71,22 +74,26 @@ class Control:
         self._listener.close()
 
     def _work(self) -> None:
-        while True:
+        while not self._over.is_set():
             try:
                 line, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError:  # it is closed; or there are no descriptors just now
+                self._over.wait(AGAIN_SECONDS)
+                continue
             self._line = line
-            with contextlib.suppress(OSError, ValueError), line:
+            with contextlib.suppress(OSError, ValueError, RecursionError), line:
                 line.settimeout(SECONDS)
-                if _is_ours(line):
+                if not self._over.is_set() and _is_ours(line):
                     line.sendall(json.dumps(self._answer(_received(line))).encode())
 
     def _answer(self, asked: object) -> dict[str, object]:
         hosts = asked.get("allow") if isinstance(asked, dict) else None
         if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
             return {"error": "that cannot be asked for"}
+        from podbot.egress import Rules
+
         try:
+            Rules.of(*hosts)  # all of them, or none
             for host in hosts:
                 self._allow(host)
         except PodbotError as error:
