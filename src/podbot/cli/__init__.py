@@ -54,8 +54,11 @@ READING = (*QUICK, "changes", "completion")
 LEAVING = (*QUICK, "changes")
 """Commands whose end counts, too."""
 
-PLAIN_SPOKEN = ("exec", "mcp", "completion")
-"""Commands without ``--json``: it is a mistake, or a word of the command they run."""
+PLAIN_SPOKEN = ("mcp", "completion")
+"""Commands without ``--json``: it is a mistake there."""
+
+LENDING = (*QUICK, "exec")
+"""Commands whose stdout is another command's: what they tell programs is a line on stderr."""
 
 LISTENING = (*QUICK, "mcp")
 """Commands that deal with the signals that tell us to end by themselves."""
@@ -115,7 +118,12 @@ def main(argv: "Sequence[str] | None" = None) -> int:
             _see_children_end()
         if argv is None and not (words and words[0] in LISTENING):
             _end_as_by_ctrl_c()
-        code = _dispatch(words)
+        try:
+            code = _dispatch(words)
+        except SystemExit:  # of `--help`: what it printed must be out, too
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            raise
         if sys.stdout is not None:
             sys.stdout.flush()
         if argv is None and words and words[0] in LEAVING:
@@ -170,9 +178,14 @@ def _cannot_tell(words: list[str], why: str, file: object = None) -> int:
     name = f"podbot {words[0]}" if words and words[0] in COMMANDS else "podbot"
     with suppress(OSError):
         print(f"{name}: {why}" + ("" if file is None else f": {file!a}"), file=sys.stderr)
-    # What is still held back cannot be written either: let the interpreter's last try go nowhere.
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # What is still held back cannot be written either: let the interpreter's last try go nowhere,
+    # which would end us with a code of its own.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            with suppress(OSError, ValueError, AttributeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Those that end as their command does have a code of their own for what podbot cannot do.
     return PODBOT_FAILED if words and words[0] in ("run", "shell", "exec") else FAILED
 
@@ -266,16 +279,23 @@ def _dispatch(words: list[str]) -> int:
 
 def _tell_programs(words: list[str], error: "PodbotError") -> bool:
     """Tell programs of an error, if that is who asked; whether people need not be told too."""
-    import json
-
     own = words[: words.index("--")] if "--" in words else words
+    if words[0] == "exec":
+        from podbot.cli.exec import own_words
+
+        own = own_words(words[1:])
     if "--json" not in own or words[0] in PLAIN_SPOKEN:
         return False
     from podbot.review import data
 
     failure = data.failure(error)
-    if words[0] in QUICK:
-        print(json.dumps({"id": None, "outcome": "failed", **failure}), file=sys.stderr)
+    if words[0] in LENDING:
+        from importlib import import_module
+
+        teller = import_module("podbot.cli.exec" if words[0] == "exec" else "podbot.cli.run")
+        teller.tell({"outcome": "failed", **failure})
         return True
+    import json
+
     print(json.dumps(failure, indent=2), flush=True)
     return False

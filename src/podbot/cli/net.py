@@ -1,11 +1,12 @@
 """`podbot net`: what of the network a run reached or was refused, and what rules say of a host.
 
-Nothing here changes what a sandbox may reach, and nothing is connected to.
+Only `allow` changes what a sandbox may reach, and nothing is connected to.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -15,12 +16,14 @@ from podbot.cli.run_options import network_of
 from podbot.cli.talk import tell
 from podbot.cli.wording import Column
 from podbot.errors import ConfigError
+from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from podbot.egress import Judgement, Rules
     from podbot.review.connections import Contact
+    from podbot.runs.records import Entry
     from podbot.sandbox.connections import Line
 
 ABOUT = """\
@@ -32,6 +35,8 @@ examples:
   podbot run --allow pypi -- pip download six   reach what pip needs, and nothing else
   podbot net log last                           what did the latest run connect to?
   podbot net log last --json                    each connection, as data
+  podbot net log last --follow                  each as it ends, from a second terminal
+  podbot net allow last files.example.org       let a run that lives reach this too
   podbot net explain evil.example --in last     would that run have reached it, and why not?
   podbot net explain files.pythonhosted.org --allow pypi
   podbot net presets                            hosts by the name of what they are for
@@ -50,6 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     log = verbs.add_parser("log", help="the connections of a run, by host")
     log.add_argument("id", metavar="ID", nargs="?", default="last", help="a run; default: last")
     log.add_argument("--json", action="store_true", help="print each connection, as JSON")
+    log.add_argument(
+        "--follow",
+        action="store_true",
+        help="print each connection as it ends, while the run lives",
+    )
+    allow = verbs.add_parser("allow", help="let a run that lives reach one host more")
+    allow.add_argument("id", metavar="ID", help="the run: its id, the start of it, its name, last")
+    allow.add_argument(
+        "hosts", metavar="HOST[:PORT]", nargs="+",
+        help="a host, or a preset, as podbot run --allow takes them",
+    )  # fmt: skip
     explain = verbs.add_parser("explain", help="whether a host would be reached, and why not")
     explain.add_argument("host", metavar="HOST[:PORT]", help="the port is 443 unless it is said")
     explain.add_argument("--in", dest="run", metavar="ID", help="by the rules of this run")
@@ -64,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for."""
-    verbs = {"log": _log, "explain": _explain, "presets": _presets}
+    verbs = {"log": _log, "allow": _allow, "explain": _explain, "presets": _presets}
     return verbs[arguments.verb](arguments)
 
 
@@ -73,6 +89,8 @@ def _log(arguments: argparse.Namespace) -> int:
     from podbot.runs import records
 
     entry = finding.find(arguments.id, records.here())
+    if arguments.follow:
+        return _follow(entry, as_json=arguments.json)
     if arguments.json:
         from podbot.cli import as_data
 
@@ -88,6 +106,48 @@ def _log(arguments: argparse.Namespace) -> int:
         network = None if entry.record is None else entry.record.network
         why = "" if network is None else f" (its network was {wording.name(network)})"
         tell(f"run {wording.name(entry.called)} went through no proxy{why}")
+    return DONE
+
+
+def _follow(entry: Entry, *, as_json: bool) -> int:
+    """Print connections as they are noted, one line each, until the run is over."""
+    from podbot.review import connections
+
+    for line in connections.followed(entry):
+        if as_json:
+            print(json.dumps(line), flush=True)
+        else:
+            contact = connections.gathered((line,))[0]
+            place = f"{wording.name(contact.host) or wording.UNKNOWN}:{contact.port}"
+            size = f"{wording.size(contact.sent)} sent, {wording.size(contact.received)} received"
+            why = f" ({wording.text(contact.reason)})" if contact.reason else ""
+            print(f"{wording.name(contact.verdict)} {place}, {size}{why}", flush=True)
+    return DONE
+
+
+def _allow(arguments: argparse.Namespace) -> int:
+    from podbot.egress import PRESETS
+    from podbot.review import finding
+    from podbot.runs import records
+    from podbot.sandbox import control
+
+    entry = finding.find(arguments.id, records.here())
+    called = wording.name(entry.called)
+    if entry.layer is None or not entry.live:
+        raise ConfigError(
+            f"run {called} does not run any more",
+            remedy="podbot run --allow HOST starts one that may reach a host",
+        )
+    record = entry.record
+    network = None if record is None else Network(record.network)
+    if network is not None and not network.proxied:
+        raise ConfigError(
+            f"run {called} has no proxy that could let hosts through: its network is {network}",
+            remedy="start it with --allow HOST, or --net allow",
+        )
+    words = [each for host in arguments.hosts for each in PRESETS.get(host, (host,))]
+    control.allow(entry.layer, words)
+    tell(f"run {called} may reach {', '.join(map(wording.name, words))} from now on")
     return DONE
 
 
@@ -156,7 +216,6 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         raise ConfigError("--in and --allow exclude each other", remedy="leave one of them out")
     from podbot.review import finding
     from podbot.runs import records
-    from podbot.sandbox.network import Network
 
     record = finding.find(arguments.run, records.here()).record
     network = None if record is None else Network(record.network)

@@ -5,12 +5,16 @@ What was noted came from inside: hosts are names that somebody in there chose.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 from podbot.frozen import dataclass
 from podbot.runs.records import Entry
 from podbot.sandbox import connections
 from podbot.sandbox.connections import Line
+
+LOOK_SECONDS = 0.3
+"""How often one looks whether more was noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,21 @@ class Contact:
 def lines(entry: Entry) -> tuple[tuple[Line, ...], int]:
     """Each connection that was noted, the oldest first, and how many were left out."""
     return ((), 0) if entry.layer is None else connections.read(entry.layer)
+
+
+def followed(entry: Entry) -> Iterator[Line]:
+    """Each connection as it is noted, from the first one on, until the run is over."""
+    if entry.layer is None:
+        return
+    told = 0
+    while True:
+        live = entry.live  # asked first: what was noted before the end is told
+        noted = lines(entry)[0]
+        yield from noted[told:]
+        told = len(noted)
+        if not live:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def contacts(entry: Entry) -> tuple[Contact, ...]:
