@@ -252,10 +252,10 @@ def gone(target: str, error: OSError) -> str:
     """Why nothing can be seen of a target, in plain words."""
     if error.errno == errno.ENOENT:
         return f"the folder {target} is not there: it was moved, renamed or removed"
+    if error.errno == errno.ELOOP or os.path.islink(target):
+        return f"{target} is reached by a link now, which is not followed"
     if error.errno == errno.ENOTDIR:
         return f"{target} is not a folder any more"
-    if error.errno == errno.ELOOP:
-        return f"{target} is reached by a link now, which is not followed"
     return f"the folder {target} cannot be opened: {error.strerror}"
 
 
