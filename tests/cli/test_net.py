@@ -12,8 +12,12 @@ from cli_runs import PODBOT, workplace
 from hosts_servers import serving
 from screen import Screen
 
+from podbot.config.places import state_place
 from podbot.egress import HOST_NAME, PRESETS
+from podbot.frozen import replace
 from podbot.launch.interludes import OtherScreen
+from podbot.review import connections
+from podbot.runs import unchanged
 
 CONNECT = r"""
 ask() {
@@ -249,3 +253,72 @@ def test_presets_are_listed(project: Path) -> None:
     assert all(word in text for words in PRESETS.values() for word in words)
     data = json.loads(podbot(project, "net", "presets", "--json").stdout)
     assert data == {"presets": {name: list(words) for name, words in PRESETS.items()}}
+
+
+# A run that changed nothing
+
+
+def ask(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A run that asks for a host, is refused, and changes nothing."""
+    script = CONNECT + "ask denied.example:443"
+    return podbot(project, "run", "--allow", "a.example", *words, "--", "bash", "-c", script)
+
+
+def test_the_log_of_the_latest_run_is_there_though_it_changed_nothing(project: Path) -> None:
+    podbot(project, "run", "--keep", "--name", "older", "--", "touch", "made")
+    ask(project)
+
+    log = podbot(project, "net", "log").stdout
+    assert "denied.example" in log and "older" not in log
+    each = json.loads(podbot(project, "net", "log", "--json").stdout)
+    assert [line["host"] for line in each["connections"]] == ["denied.example"]
+    # Its rules are known too, and of the review nothing is left.
+    explained = podbot(project, "net", "explain", "a.example", "--in", "last")
+    assert explained.returncode == 0, explained
+    assert "older" in podbot(project, "changes", "show", "last").stdout
+
+
+def test_it_has_its_name_for_who_asks_and_no_claim_to_it(project: Path) -> None:
+    ask(project, "--name", "net1")
+    assert "denied.example" in podbot(project, "net", "log", "net1").stdout
+
+    done = podbot(project, "run", "--keep", "--name", "net1", "--", "touch", "made")
+    assert done.returncode == 0, done
+    assert "its network was none" in podbot(project, "net", "log", "net1").stdout
+
+
+def test_a_later_run_without_a_proxy_is_the_latest(project: Path) -> None:
+    ask(project)
+    podbot(project, "run", "--", "true")
+
+    log = podbot(project, "net", "log").stdout
+    assert "its network was none" in log and ": true" in log
+
+
+def test_only_so_many_are_remembered_each_of_so_many_bytes(project: Path) -> None:
+    ask(project)
+    entry = connections.find("last", str(project))
+    assert entry.record is not None
+    for number in range(unchanged.MOST + 5):
+        record = replace(entry.record, id=f"29991231-2359{number:02}-00000000")
+        unchanged.note(record, [{"host": "h" * 1000}] * 1000)
+
+    assert len(unchanged.entries()) == unchanged.MOST
+    kept, left_out = unchanged.connections(record.id)
+    assert 0 < len(kept) < 1000 == len(kept) + left_out
+
+
+def test_gc_sweeps_the_old_and_the_damaged_ones(project: Path) -> None:
+    ask(project)
+    entry = connections.find("last", str(project))
+    assert entry.record is not None
+    old = replace(entry.record, id="20200101-000000-00000000", started=1.0)
+    unchanged.note(old, ())
+    place = state_place() / unchanged.FOLDER / "20200101-000000-00000001.json"
+    place.write_text("{")
+
+    swept = podbot(project, "gc").stdout
+
+    assert old.id in swept and place.name in swept
+    assert [each.id for each in unchanged.entries()] == [entry.id]
+    assert not place.exists()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from podbot.egress import Judgement, Rules
     from podbot.review.connections import Contact
+    from podbot.runs.records import Entry
     from podbot.sandbox.connections import Line
 
 ABOUT = """\
@@ -69,26 +70,40 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _log(arguments: argparse.Namespace) -> int:
-    from podbot.review import connections, finding
+    from podbot.review import connections
     from podbot.runs import records
 
-    entry = finding.find(arguments.id, records.here())
+    entry = connections.find(arguments.id, records.here())
     if arguments.json:
         from podbot.cli import as_data
 
         lines, left_out = connections.lines(entry)
         as_data.show_long({"id": entry.id, "left_out": left_out}, "connections", lines)
         return DONE
+    if arguments.id == records.LAST:
+        tell(f"run {wording.name(entry.called)}: {wording.name(entry.made_by)}")
     found = connections.contacts(entry)
     if found:
         print("\n".join(_table(found)))
         for text in _left_out(connections.lines(entry)):
             tell(text)
     else:
-        network = None if entry.record is None else entry.record.network
-        why = "" if network is None else f" (its network was {wording.name(network)})"
-        tell(f"run {wording.name(entry.called)} went through no proxy{why}")
+        tell(_nothing_noted(entry))
     return DONE
+
+
+def _nothing_noted(entry: Entry) -> str:
+    from podbot.review import connections
+    from podbot.sandbox.network import Network
+
+    run = f"run {wording.name(entry.called)}"
+    network = None if entry.record is None else entry.record.network
+    if network is not None and Network(network).proxied:
+        if entry.status == "gone" and not connections.is_remembered(entry):
+            return f"what {run} connected to is gone with its changes"
+        return f"{run} connected to nothing (its network was {wording.name(network)})"
+    why = "" if network is None else f" (its network was {wording.name(network)})"
+    return f"{run} went through no proxy{why}"
 
 
 def _left_out(noted: tuple[Sequence[Line], int]) -> list[str]:
@@ -154,11 +169,11 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         return Rules() if network is None else network.rules
     if arguments.allow:
         raise ConfigError("--in and --allow exclude each other", remedy="leave one of them out")
-    from podbot.review import finding
+    from podbot.review import connections
     from podbot.runs import records
     from podbot.sandbox.network import Network
 
-    record = finding.find(arguments.run, records.here()).record
+    record = connections.find(arguments.run, records.here()).record
     network = None if record is None else Network(record.network)
     if network is not None and not network.separate:
         raise ConfigError(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from podbot.errors import ChangesError
 from podbot.frozen import dataclass
+from podbot.runs import records, unchanged
 from podbot.runs.records import Entry
 from podbot.sandbox import connections
 from podbot.sandbox.connections import Line
@@ -31,9 +33,38 @@ class Contact:
     would_allow: str | None = None
 
 
+def find(word: str, here: str | None = None) -> Entry:
+    """The run that is meant, as `records.find` has it, with those that changed nothing.
+
+    ``last`` is the latest here, whatever is left of it.
+    """
+    others = unchanged.entries()
+    if word == records.LAST:
+        near = [
+            each for each in (*records.entries(), *others) if here is None or each.is_about(here)
+        ]
+        if not near:
+            return records.find(word, here)  # which says what there is instead
+        return max(near, key=lambda entry: (entry.started, entry.id))
+    try:
+        return records.find(word, here)
+    except ChangesError:
+        found = next((each for each in others if word in (each.id, each.name)), None)
+        if found is None:
+            raise
+        return found
+
+
 def lines(entry: Entry) -> tuple[tuple[Line, ...], int]:
     """Each connection that was noted, the oldest first, and how many were left out."""
-    return ((), 0) if entry.layer is None else connections.read(entry.layer)
+    if entry.layer is None:
+        return unchanged.connections(entry.id)
+    return connections.read(entry.layer)
+
+
+def is_remembered(entry: Entry) -> bool:
+    """Whether its connections are kept though nothing else of it is: it changed nothing."""
+    return any(each.id == entry.id for each in unchanged.entries())
 
 
 def contacts(entry: Entry) -> tuple[Contact, ...]:
