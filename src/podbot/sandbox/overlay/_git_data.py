@@ -9,7 +9,6 @@ from pathlib import Path
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.overlay.shared import PRIVATE
 
-
 ACROSS = "GIT_DISCOVERY_ACROSS_FILESYSTEM"
 """What has git look for its data above a folder where something is mounted, as a target is."""
 
