@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from podbot import cli
+from podbot.cli import COMMANDS
+from podbot.cli.usage import Parser
 
 
 @pytest.mark.parametrize(
@@ -177,3 +182,46 @@ def test_a_mistake_of_a_run_is_one_line_of_json(capsys: pytest.CaptureFixture[st
     found = json.loads(told.err)
     assert found["outcome"] == "failed"
     assert found["error"]["message"] == "there is no option --nme; did you mean --name?"
+
+
+# Help
+
+
+def all_parsers() -> Iterator[argparse.ArgumentParser]:
+    """The parser of every command, and of every verb of one."""
+    for name, (module, line) in COMMANDS.items():
+        waiting: list[argparse.ArgumentParser] = [Parser(prog=f"podbot {name}", description=line)]
+        import_module(module).add_arguments(waiting[0])
+        while waiting:
+            parser = waiting.pop()
+            yield parser
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    waiting += action.choices.values()
+
+
+def test_what_help_says_fits_on_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    texts = {parser.prog: parser.format_help() for parser in all_parsers()}
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    texts["podbot"] = capsys.readouterr().out
+
+    assert len(texts) > len(COMMANDS) + 1
+    wide = [(prog, line) for prog, text in texts.items() for line in text.split("\n")
+            if len(line) > 80]  # fmt: skip
+    assert wide == []
+
+
+def test_help_is_broken_only_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "some words\nand more\n\nexamples:\n  a -- b      says what\n              and why\n  c"
+    parser = Parser(prog="p", description=text)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert text in parser.format_help()
+
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = Parser(prog="p", description=text.replace("says what", "says at great length what"))
+    beside = " " * 14
+    assert f"  a -- b      says at great length\n{beside}what and why\n  c" in narrow.format_help()

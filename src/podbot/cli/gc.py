@@ -87,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot gc`."""
     parser.description = ABOUT
     parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only say")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 

@@ -59,10 +59,8 @@ class _Known:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot mcp`."""
-    import argparse
 
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
         choices=_Known(),

@@ -48,7 +48,6 @@ DONE, REFUSED = 0, 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs of `podbot net`."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="verb", required=True)
     log = verbs.add_parser("log", help="the connections of a run, by host")
     log.add_argument("id", metavar="ID", nargs="?", default="last", help="a run; default: last")

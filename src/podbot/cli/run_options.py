@@ -190,11 +190,9 @@ def plain(words: list[str]) -> Options | None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Tell argparse of the same."""
-    import argparse
 
     from podbot.cli.usage import Parser
 
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     decisions = parser.add_mutually_exclusive_group()
     for name, (kind, value, help_line) in OPTIONS.items():
         if kind == "list":
