@@ -24,6 +24,8 @@ from podbot.cli.usage import Parser
     [
         (["chnages"], "there is no `chnages`; did you mean `changes`? there are: run, shell,"),
         (["changes", "lst"], "there is no `lst`; did you mean `list`?"),
+        (["help"], "there is no `help`; --help says what there is; there are: run, shell,"),
+        (["net", "help"], "there is no `help`; --help says what there is; there are: log,"),
         (["zzz"], "there is no `zzz`; there are: run, shell,"),
         (["mcp", "--backend", "overlya"], "--backend: there is no `overlya`; did you mean"),
         (["\x1b[2J"], "there is no `\\x1b[2J`"),

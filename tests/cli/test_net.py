@@ -153,6 +153,12 @@ def test_what_is_allowed_is_reached(project: Path) -> None:
         (("--allow", "localhost:80"), f"{HOST_NAME}:PORT"),
         (("--backend", "local", "--allow", "a.example"), "--allow cannot be used"),
         (("--backend", "local", "--net", "allow"), "--net cannot be used"),
+        (("--allow", "pypy"), "there is no preset 'pypy'; did you mean pypi?"),
+        (("--allow", "github"), "there is no preset 'github'"),
+        (("--publish", "70000"), "'70000' is no port to publish"),
+        (("--publish", "1:70000"), "'1:70000' is no port to publish"),
+        (("--backend", "docker"), "did you mean 'container'?"),
+        (("--backend", "zzz"), "overlay, container, local; or memory, for files alone"),
     ],
 )
 def test_what_cannot_be_allowed_is_refused_with_what_to_do(
@@ -162,6 +168,17 @@ def test_what_cannot_be_allowed_is_refused_with_what_to_do(
 
     assert done.returncode == 125 and why in done.stderr and "remedy:" in done.stderr
     assert not (project / "made").exists()
+
+
+def test_a_word_that_is_like_no_preset_is_a_host(project: Path) -> None:
+    for word in ("intranet", "pypy:443", "pypy.example"):
+        assert podbot(project, "net", "explain", word, "--allow", word).returncode == 0
+
+
+def test_a_network_that_names_no_host_is_said_to_reach_nothing(project: Path) -> None:
+    done = podbot(project, "run", "--net", "allow", "--", "true")
+    assert done.returncode == 0 and "reaches nothing unless hosts are named" in done.stderr
+    assert podbot(project, "run", "--allow", "a.example", "--", "true").stderr == ""
 
 
 def test_presets_are_named_beside_hosts(project: Path) -> None:

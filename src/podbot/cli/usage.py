@@ -20,6 +20,8 @@ _UNKNOWN = re.compile(
     r"""(['"])(?P<given>.*)\2 \(choose from (?P<known>.*)\)"""
 )
 _EXCLUDED = re.compile(r"argument (?P<one>\S+): not allowed with argument (?P<other>\S+)")
+_FOR_HELP = ("help", "usage", "man", "?")
+"""What people type to be helped."""
 _HINTS = ("did you mean", "there are: ")
 """What a message holds that says by itself how to go on."""
 _MISSING = "the following arguments are required: "
@@ -184,7 +186,9 @@ def options_first(words: Sequence[str], valued: Sequence[str]) -> list[str]:
 
 def _said(name: str, given: str, known: str) -> str:
     words = re.findall(r"[\w-]+", known)
-    near = nearest(given, words)
+    near = None if given in _FOR_HELP else nearest(given, words)
     hint = f"did you mean `{near}`? there" if near else "there"
+    if given in _FOR_HELP:
+        hint = "--help says what there is; there"
     place = f"{name}: " if name.startswith("-") else ""
     return f"{place}there is no `{given}`; {hint} are: {', '.join(words)}"
