@@ -152,6 +152,7 @@ def enter(checkout: Path, keep: Sequence[Path] = ()) -> Confinement:
         os.environ[WITHIN] = str(shared)
     for name in [name for name in os.environ if name.startswith("XDG_")]:
         del os.environ[name]
+    os.environ.pop("PYTHONUNBUFFERED", None)  # what it would hide, most people meet
     os.environ["HOME"] = str(home)
     if canary is not None:
         os.write(lock, b"\0" + os.fsencode(canary.path))

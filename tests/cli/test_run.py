@@ -744,11 +744,23 @@ def test_in_a_folder_that_was_removed_it_is_named_and_what_to_do(tmp_path: Path)
         assert "current folder" in told and "remedy" in told, done
 
 
-def test_with_nowhere_to_say_it_the_code_is_that_of_podbot_failing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("further", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["", "unbuffered"])
+def test_with_nowhere_to_say_it_the_code_is_that_of_podbot_failing(
+    tmp_path: Path, further: dict[str, str]
+) -> None:
     argv = [*PODBOT, "run", "--json", "--", "sh", "-c", "echo x > x"]
+    env = {**os.environ, **further}
     with open("/dev/full", "w") as full:
-        done = subprocess.run(argv, cwd=tmp_path, stdout=full, stderr=full, check=False)
+        done = subprocess.run(argv, cwd=tmp_path, stdout=full, stderr=full, env=env, check=False)
     assert done.returncode == 125
+
+
+def test_help_that_nobody_can_read_is_a_failure() -> None:
+    with open("/dev/full", "w") as full:
+        assert (
+            subprocess.run([*PODBOT, "--help"], stdout=full, stderr=full, check=False).returncode
+            == 2
+        )
 
 
 @pytest.mark.parametrize("home", ["rel", "", None])

@@ -115,7 +115,12 @@ def main(argv: "Sequence[str] | None" = None) -> int:
             _see_children_end()
         if argv is None and not (words and words[0] in LISTENING):
             _end_as_by_ctrl_c()
-        code = _dispatch(words)
+        try:
+            code = _dispatch(words)
+        except SystemExit:  # of `--help`: what it printed must be out, too
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            raise
         if sys.stdout is not None:
             sys.stdout.flush()
         if argv is None and words and words[0] in LEAVING:
@@ -170,9 +175,14 @@ def _cannot_tell(words: list[str], why: str, file: object = None) -> int:
     name = f"podbot {words[0]}" if words and words[0] in COMMANDS else "podbot"
     with suppress(OSError):
         print(f"{name}: {why}" + ("" if file is None else f": {file!a}"), file=sys.stderr)
-    # What is still held back cannot be written either: let the interpreter's last try go nowhere.
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # What is still held back cannot be written either: let the interpreter's last try go nowhere,
+    # which would end us with a code of its own.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            with suppress(OSError, ValueError, AttributeError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     # Those that end as their command does have a code of their own for what podbot cannot do.
     return PODBOT_FAILED if words and words[0] in ("run", "shell", "exec") else FAILED
 
