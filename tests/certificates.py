@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 
 def make(folder: Path, **holders: tuple[str, str]) -> Path:
@@ -11,6 +14,9 @@ def make(folder: Path, **holders: tuple[str, str]) -> Path:
 
     A holder has a subject and what else it is known by: ``("/CN=x", "DNS:x.example")``.
     """
+
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
 
     def openssl(*words: str) -> None:
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from podbot import cli
-from podbot.cli import COMMANDS
+from podbot.cli import COMMANDS, exec, run
 from podbot.cli.usage import Parser
 
 
@@ -51,6 +51,7 @@ def test_a_mistyped_word_is_told_with_the_nearest_one(
 WORKER = """
 import sys, time, types
 from podbot import cli
+from podbot.cli import exec, run
 
 def run(arguments):
     try:
@@ -176,14 +177,33 @@ def test_a_mistake_is_one_json_document_where_json_was_asked_for(
     assert {"kind", "message", "remedy"} <= set(error)
 
 
-def test_a_mistake_of_a_run_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "keys", "said"),
+    [
+        (["run", "--json", "--nme", "x", "--", "true"], run.KEYS, "--nme; did you mean --name?"),
+        (["exec", "--json", "--usr", "0", "a", "ls"], exec.KEYS, "--usr; did you mean --user?"),
+        (["exec", "a", "--json", "--x", "--", "ls"], exec.KEYS, "--x; the command comes after --"),
+    ],
+)
+def test_a_mistake_where_stdout_is_the_commands_is_one_line_of_json(
+    words: list[str], keys: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="125"):
-        cli.main(["run", "--json", "--nme", "x", "--", "true"])
+        cli.main(words)
     told = capsys.readouterr()
     assert told.out == ""
     found = json.loads(told.err)
-    assert found["outcome"] == "failed"
-    assert found["error"]["message"] == "there is no option --nme; did you mean --name?"
+    assert tuple(found) == keys and found["outcome"] == "failed"
+    assert found["error"]["message"] == f"there is no option {said}"
+
+
+@pytest.mark.parametrize("words", [["exec", "--x", "a", "ls", "--json"], ["exec", "--user", "--x"]])
+def test_an_option_of_the_commands_asks_podbot_for_nothing(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="125"):
+        cli.main(words)
+    assert capsys.readouterr().err.startswith("usage: podbot exec NAME ")
 
 
 # Help

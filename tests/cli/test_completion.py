@@ -48,6 +48,7 @@ def test_options_are_offered_where_they_can_stand() -> None:
         "overwrite",
     ]
     assert asked("run", "--ne")[1] == ["--net"]
+    assert asked("exec", "--js")[1] == ["--json"]
     assert asked("run", "--net", "h")[1] == ["host"]
     assert asked("run", "--net=h", of="zsh")[1] == ["--net=host"]
     assert asked("run", "--net", "=", "h")[1] == ["host"], "bash takes it apart"

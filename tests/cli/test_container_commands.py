@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from screen import until
 from service_of_containers import ServiceOfContainers, container, reply, running
 
 from podbot import api
 from podbot.cli import main
+from podbot.cli.exec import KEYS
 from podbot.engine import labels
 from podbot.errors import ContainerError, Kind
 from podbot.launch import containers
@@ -408,3 +412,71 @@ def test_an_engine_that_is_open_is_used_and_stays_open(
 def test_a_name_that_the_api_has_not_is_an_error() -> None:
     with pytest.raises(AttributeError, match="no_such_call"):
         api.no_such_call  # noqa: B018 - looking is what is tried
+
+
+def told_by_exec(capfd: pytest.CaptureFixture[str], *words: str, code: int) -> dict[str, object]:
+    """What ``podbot exec --json`` tells, behind what the command says itself."""
+    assert main(["exec", "--json", *words]) == code
+    shown = capfd.readouterr()
+    *others, last = shown.err.splitlines()
+    found: dict[str, object] = json.loads(last)
+    return {**found, "out": shown.out, "err": others}
+
+
+def test_exec_as_data_is_one_line_behind_what_the_command_says(
+    service: ServiceOfContainers, alive: str, no_input: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [container("one", alive)]
+
+    script = "echo out; echo err >&2; exit 3"
+    told = told_by_exec(capfd, "--user", "0", "one", "--", "sh", "-c", script, code=3)
+
+    assert (told["out"], told["err"]) == ("out\n", ["err"])
+    assert (told["outcome"], told["exit_status"], told["error"]) == ("ended", 3, None)
+    assert told["command"] == ["sh", "-c", script]
+    assert (told["container"], told["user"], told["workdir"]) == ("one", "0", None)
+
+
+def test_exec_as_data_has_the_same_keys_whatever_came_of_it(
+    service: ServiceOfContainers, alive: str, no_input: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service.containers = [container("one", alive), container("left", alive, State="exited")]
+    unset = ("--env", "NO_SUCH_VARIABLE")
+
+    found = [
+        told_by_exec(capfd, *unset, "one", "--", "true", code=0),
+        told_by_exec(capfd, "-d", "one", "--", "sh", "-c", "echo x; exit 4", code=4),
+        told_by_exec(capfd, "none", "--", "true", code=125),
+        told_by_exec(capfd, "left", "--", "true", code=125),
+        told_by_exec(capfd, "--workdir", "here", "one", "--", "true", code=125),
+        told_by_exec(capfd, "one", code=125),
+    ]
+
+    assert {frozenset(each) for each in found} == {frozenset((*KEYS, "out", "err"))}
+    assert [each["outcome"] for each in found] == ["ended"] * 2 + ["failed"] * 4
+    assert [each["exit_status"] for each in found] == [0, 4, None, None, None, None]
+    assert all((each["out"], each["err"]) == ("", []) for each in found)
+    kinds = [each["error"]["kind"] for each in found[2:] if isinstance(each["error"], dict)]
+    assert kinds == ["container_not_found", "container_not_running", "bad_cwd", "invalid"]
+    assert main(["exec", "one", "ls", "--json"]) != 125  # an option of the command's
+
+
+def test_exec_as_data_says_that_it_left_a_command_it_was_not_let_wait_for(
+    service: ServiceOfContainers, alive: str, tmp_path: Path
+) -> None:
+    service.containers = [container("one", alive)]
+    gate = tmp_path / "gate"
+    gate.touch()
+    program = "import sys; from podbot.cli import main; sys.exit(main())"
+    wait = f"while [ -e {gate} ]; do sleep 0.05; done"
+    words = ["exec", "--json", "--detach", "one", "--", "sh", "-c", wait]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: "POST start" in service.paths())
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+        gate.unlink()
+
+    told = json.loads(said)
+    assert (process.returncode, told["outcome"], tuple(told)) == (143, "left", KEYS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -94,13 +95,14 @@ def test_it_is_named_at_a_terminal_too(project: Path) -> None:
 def test_while_a_program_has_the_whole_terminal_it_is_kept(
     project: Path, begin: str, end: str
 ) -> None:
-    ask = "ask denied.example:443; echo asked; read line; echo still"
+    ask = "ask denied.example:443; echo asked; read line; echo still; read line"
     script = f"{begin}; {ask}; {end}; read line"
     command = [*PODBOT, "run", "--allow", "a.example", "--", "bash", "-c", CONNECT + script]
     with Screen(command, cwd=project) as screen:
         screen.see("asked")
         screen.type("\n")
         assert b"refused" not in screen.see("still")
+        screen.type("\n")
         screen.see(REMEDY)
         screen.type("\n")
         assert screen.end() == 0
@@ -346,3 +348,92 @@ def test_gc_sweeps_the_old_and_the_damaged_ones(project: Path) -> None:
     assert old.id in swept and place.name in swept
     assert [each.id for each in unchanged.entries()] == [entry.id]
     assert not place.exists()
+
+
+# From a second terminal
+
+
+@contextmanager
+def waiting(project: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run called *one* that asks whatever it is told by its stdin, a host and port a line."""
+    script = CONNECT + 'echo ready; while read place; do ask "$place"; echo asked; done; touch made'
+    words = ["run", *options, "--keep", "--name", "one", "--", "bash", "-c", script]
+    with subprocess.Popen(
+        [*PODBOT, *words], cwd=project, stdin=-1, stdout=-1, stderr=-1, text=True, bufsize=1
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        process.stdin.close()
+        process.stdout.read()
+        assert process.wait(60) == 0
+
+
+def told(process: subprocess.Popen[str], place: str) -> None:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(place + "\n")
+    assert process.stdout.readline() == "asked\n"
+
+
+def test_a_host_is_allowed_from_a_second_terminal_and_the_log_is_followed(project: Path) -> None:
+    with serving({"/": b"x"}) as (port, _), waiting(project, "--allow", "a.example") as run:
+        follow = [*PODBOT, "net", "log", "one", "--follow"]
+        with subprocess.Popen(follow, cwd=project, stdout=-1, text=True) as following:
+            assert following.stdout is not None
+            told(run, f"{HOST_NAME}:{port}")
+            assert following.stdout.readline().startswith(f"refused {HOST_NAME}:{port}")
+
+            done = podbot(project, "net", "allow", "one", f"{HOST_NAME}:{port}")
+            assert (done.returncode, done.stderr) == (0, "")
+            assert f"may reach {HOST_NAME}:{port} from now on" in done.stdout
+
+            told(run, f"{HOST_NAME}:{port}")
+            assert following.stdout.readline().startswith(f"allowed {HOST_NAME}:{port}")
+
+            assert run.stdin is not None
+            run.stdin.close()
+            assert following.stdout.read() == ""  # it ends with the run
+        assert following.returncode == 0
+
+    each = podbot(project, "net", "log", "one", "--follow", "--json").stdout.splitlines()
+    assert [json.loads(line)["verdict"] for line in each] == ["refused", "allowed"]
+
+
+def test_a_preset_is_allowed_by_its_name(project: Path) -> None:
+    with waiting(project, "--net", "allow"):
+        done = podbot(project, "net", "allow", "one", "pypi")
+        assert done.returncode == 0 and "pypi.org" in done.stdout
+
+
+def test_what_cannot_be_allowed_is_said(project: Path) -> None:
+    with waiting(project):
+        done = podbot(project, "net", "allow", "one", "a.example")
+        assert done.returncode == 2 and "its network is none" in done.stderr
+    done = podbot(project, "net", "allow", "one", "a.example")
+    assert done.returncode == 2 and "does not run any more" in done.stderr
+    podbot(project, "changes", "discard", "one", "--yes")
+    with waiting(project, "--net", "allow"):
+        done = podbot(project, "net", "allow", "one", "https://a.example")
+        assert done.returncode == 2 and "a host is named, not a URL" in done.stderr
+
+
+# Telemetry
+
+
+def test_telemetry_is_refused_without_a_word_and_counted(project: Path) -> None:
+    asks = "ask statsig.anthropic.com:443; ask us.i.posthog.com:443; ask denied.example:443"
+    done = run(project, f"{asks}; touch made", "--allow", "*.anthropic.com")
+
+    refused = [line for line in done.stderr.splitlines() if "refused" in line]
+    assert REFUSED in refused[0]
+    assert refused[1:] == ["network, refused: denied.example:443, telemetry (2)"]
+    log = podbot(project, "net", "log", "one").stdout
+    assert "statsig.anthropic.com" in log and "us.i.posthog.com" in log
+    explained = podbot(project, "net", "explain", "statsig.anthropic.com", "--in", "one")
+    assert explained.returncode == 1 and "--allow statsig.anthropic.com" in explained.stdout
+
+
+def test_telemetry_that_is_named_itself_is_allowed(project: Path) -> None:
+    for words in (("--allow", "statsig.anthropic.com"), ("--allow", "*.sentry.io")):
+        host = words[1].replace("*", "o1")
+        assert podbot(project, "net", "explain", host, *words).returncode == 0

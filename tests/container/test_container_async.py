@@ -153,6 +153,23 @@ def test_an_idle_one_is_stopped(engine: SmallEngine) -> None:
     run(work)
 
 
+def test_whoever_asked_is_told_in_its_loop_that_it_was_stopped(engine: SmallEngine) -> None:
+    async def work() -> None:
+        async with unopened(engine, idle=0.2) as sandbox:
+            told: list[tuple[object, object]] = []
+            here = asyncio.get_running_loop()
+            sandbox.on_stop = lambda: told.append((sandbox.container, asyncio.get_running_loop()))
+            assert await eventually(lambda: told)  # because nobody used it
+            assert (await sandbox.exec(["true"])).ok
+            await sandbox.stop()
+            assert told[:2] == [(None, here)] * 2
+            told.clear()
+            await sandbox.stop()  # it was stopped
+            assert told == []
+
+    run(work)
+
+
 def test_after_its_loop_it_is_left_alone(engine: SmallEngine) -> None:
     async def work() -> AsyncContainerSandbox:
         return await unopened(engine)

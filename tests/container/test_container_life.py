@@ -372,6 +372,19 @@ def test_an_idle_one_is_stopped_and_comes_back(engine: SmallEngine) -> None:
         assert until(lambda: sandbox.container is None)
 
 
+def test_whoever_asked_is_told_that_it_was_stopped(engine: SmallEngine) -> None:
+    with opened(engine, idle=0.2) as sandbox:
+        told: list[object] = []
+        sandbox.on_stop = lambda: told.append(sandbox.container)
+        assert until(lambda: told)  # because nobody used it
+        assert sandbox.exec(["true"]).ok
+        sandbox.stop()
+        assert told[:2] == [None, None]
+        told.clear()
+        sandbox.stop()  # it was stopped
+        assert told == []
+
+
 def test_one_that_came_into_use_meanwhile_is_not_stopped(engine: SmallEngine) -> None:
     with opened(engine) as sandbox:
         sandbox.exec(["true"])

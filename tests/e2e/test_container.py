@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +21,7 @@ import podbot.sandbox
 from podbot.engine import ContainerSpec, connect, labels
 from podbot.engine.finding.leash import listens
 from podbot.errors import GuestLostError, Kind, LaunchError, SandboxError
-from podbot.sandbox import ContainerSandbox, Limits, Pool
+from podbot.sandbox import AsyncContainerSandbox, ContainerSandbox, Limits, Pool
 from podbot.sandbox.container.sweeping import sweep
 from podbot.sandbox.limits import MIB
 from podbot.testing.base import eventually
@@ -391,6 +393,35 @@ def test_root_works_on_roots_folder_as_nobody_without_a_copy(service: Service) -
     layers.remove(folder)
 
 
+# Other users
+
+SHOWS = "id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status"
+
+
+def test_no_other_user_runs_a_command_and_the_way_that_is_told_works(service: Service) -> None:
+    with opened(service) as sandbox:
+        own = sandbox.exec(["id", "-u"]).stdout
+        assert sandbox.exec(["id", "-u"], user=own.strip()).stdout == own
+        other = "1" if own == "0\n" else "root"
+        with pytest.raises(SandboxError, match="may not become another") as caught:
+            sandbox.exec(["id"], user=other)
+        assert caught.value.kind is Kind.UNSUPPORTED
+        assert "podbot exec NAME --user root -- COMMAND" in (caught.value.remedy or "")
+        assert sandbox.container is not None
+        words = [sandbox.container.name, "--user", "root", "--json", "--", "sh", "-c", SHOWS]
+        done = subprocess.run(
+            [sys.executable, "-c", "import sys; from podbot.cli import main; sys.exit(main())",
+             "exec", "--engine", service.url, *words],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        (told,) = done.stderr.splitlines()
+        assert json.loads(told)["outcome"] == "ended", told
+        user, *facts = done.stdout.splitlines()
+        known = {name: int(value, 16) for name, value in (each.split(":") for each in facts)}
+        assert (user, json.loads(told)["exit_status"]) == ("0", 0)
+        assert known == {"CapEff": 0, "CapBnd": 0, "NoNewPrivs": 1, "Seccomp": 2}
+
+
 # Coming and going
 
 
@@ -403,6 +434,24 @@ def test_it_starts_late_is_stopped_when_idle_and_comes_back(service: Service) ->
         sandbox.write("kept", "x")
         eventually(lambda: sandbox.container is None)
         assert sandbox.read("kept") == b"x"
+
+
+def test_an_async_one_tells_that_it_was_stopped(service: Service) -> None:
+    async def work() -> None:
+        made = podbot.sandbox.open_async(
+            "container", engine=service.url, image=service.image, idle=0.5
+        )
+        assert isinstance(made, AsyncContainerSandbox)
+        async with made as sandbox:
+            stopped = asyncio.Event()
+            sandbox.on_stop = stopped.set
+            await sandbox.write("kept", "x")
+            container = sandbox.container
+            await stopped.wait()
+            assert container is not None and container.id not in service.containers()
+            assert await sandbox.read("kept") == b"x"
+
+    asyncio.run(work())
 
 
 @pytest.mark.engines("rootful", "docker")

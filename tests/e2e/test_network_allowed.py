@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -11,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from hosts_servers import serving
+from model_service import BACKWARDS, PIECES, REAL, SEARCH, STREAM, model, pieces
 from services import Service
 
 import podbot.sandbox
-from podbot.egress import HOST_NAME
+from podbot.egress import HOST_NAME, FromFile, FromVariable, built_in
 from podbot.errors import Kind, LaunchError
-from podbot.sandbox import ContainerSandbox, Network, Policy, connections
+from podbot.sandbox import ContainerSandbox, Network, Policy, connections, control
 from podbot.sandbox.publishing import Port, Publication
 from podbot.testing.base import eventually
 
@@ -187,6 +189,28 @@ def test_connections_of_a_container_are_noted_beside_its_layer(
     sandbox.layer.discard()
 
 
+def test_a_container_that_lives_is_let_through_to_one_host_more(
+    service: Service, server: int, tmp_path: Path
+) -> None:
+    target = tmp_path / "project"
+    target.mkdir()
+    with (
+        serving({"/": b"of another"}) as (other, _),
+        opened(service, server, target=target) as sandbox,
+    ):
+        assert asked(sandbox, server, other)["other"] == "403"
+        assert sandbox.layer is not None
+
+        control.allow(sandbox.layer, [f"{HOST_NAME}:{other}"])
+
+        assert asked(sandbox, server, other)["other"] == "200"
+        sandbox.stop()
+        assert asked(sandbox, server, other)["other"] == "200"
+        sandbox.write("made", "x")
+    assert not (sandbox.layer.path / control.NAME).exists()
+    sandbox.layer.discard()
+
+
 def test_a_port_of_a_container_can_be_published(service: Service, server: int) -> None:
     code = """
 import socket
@@ -200,3 +224,37 @@ line.sendall(b"from inside")
         assert process.stdout.read(timeout=60) == b"listens\n"
         with socket.create_connection(published.address, timeout=60) as line:
             assert line.makefile().read() == "from inside"
+
+
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_a_model_is_used_with_a_key_that_is_nowhere_in_the_container(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    target = tmp_path / "project"
+    target.mkdir()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    if where == "file":
+        (target / "key").write_text(REAL)
+    else:
+        monkeypatch.setenv("MODEL_KEY", REAL)
+    source = FromFile(str(target / "key")) if where == "file" else FromVariable("MODEL_KEY")
+    with model(tmp_path) as provider:
+        policy = Policy(
+            routes=(built_in("anthropic", source, base=provider.base),),
+            pass_environment=("MODEL_KEY",),
+        )
+        options = {"engine": service.url, "image": service.image, "target": target}
+        with podbot.sandbox.open("container", policy=policy, **options) as sandbox:
+            with sandbox.spawn(["python3", "-I", "-S", "-c", STREAM]) as process:
+                said = pieces(process, provider)
+            assert said == ["200", *(f"piece{number}" for number in range(PIECES))]
+            assert provider.keys == [REAL]
+            argv = ["python3", "-I", "-S", "-c", SEARCH, BACKWARDS, "/workspace", "/etc"]
+            found, seen = json.loads(sandbox.exec(argv, timeout=300).check().stdout)
+            assert found == [] and seen > 3
+            sandbox.write("made", "x")
+            told = repr((sandbox.guarantees, sandbox.notes))
+    assert sandbox.layer is not None
+    told += repr(connections.read(sandbox.layer))
+    sandbox.layer.discard()
+    assert "route:anthropic" in told and REAL not in told

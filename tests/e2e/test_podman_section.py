@@ -31,6 +31,7 @@ from podbot.prompt import Prompt  # noqa: E402 - likewise
 from podbot.prompt.builtins.podman import PodmanShellSection  # noqa: E402 - likewise
 from podbot.runtime.events import InProcessEventBus  # noqa: E402 - likewise
 from podbot.runtime.session import Session  # noqa: E402 - likewise
+from podbot.tools import HostMount  # noqa: E402 - likewise
 from podbot.tools.podman import (  # noqa: E402 - likewise
     PodmanSandboxConfig,
     PodmanSandboxSection,
@@ -163,11 +164,48 @@ class TestPodman(CommandToolBehaviour):
     def test_a_container_nobody_uses_is_stopped_and_comes_back(self, session: Session) -> None:
         place = Place(session, self.make_section(session, idle_seconds=0.5))
         place.ok("write_file", file_path="kept.txt", content="kept")
-        container = place.workspace.container_id
-        wait_for(lambda: container not in self.service.containers())
+        container, used = place.workspace.container_id, place.workspace.last_used_at
+        wait_for(lambda: place.workspace.container_id == "")
+        assert container not in self.service.containers()
+        assert place.workspace.last_used_at == used
         assert place.ok("read_file", file_path="kept.txt").total_lines == 1
         assert place.workspace.container_id not in ("", container)
         place.section.close()
+
+    def test_a_session_that_is_taken_up_again_knows_the_files_that_were_kept(
+        self, session: Session, tmp_path: Path
+    ) -> None:
+        (tmp_path / "host").mkdir()
+        (tmp_path / "host" / "a.txt").write_text("from the host")
+        mounts = {"mounts": (HostMount("host"),), "allowed_host_roots": (tmp_path,)}
+        place = Place(session, self.make_section(session, **mounts))
+        place.shell("printf 'made by it' > mine.txt; printf changed > host/a.txt")
+        place.section.close()
+        (tmp_path / "host" / "a.txt").write_text("another")
+        taken_up = Session(bus=InProcessEventBus(), session_id=session.session_id)
+        again = Place(taken_up, self.make_section(taken_up, **mounts))
+        kept = {"host/a.txt": "changed", "mine.txt": "made by it"}
+        assert {path: file.content for path, file in again.files.items()} == kept
+        assert again.shell("cat mine.txt host/a.txt").stdout == "made by itchanged"
+        assert {path: file.content for path, file in again.files.items()} == kept
+        again.section.close()
+
+    def test_the_folder_a_command_ran_in_is_what_pwd_says(self, place: Place) -> None:
+        place.shell("mkdir sub")
+        done = place.shell("pwd")
+        assert done.cwd == done.stdout.strip() == "/workspace"
+        done = place.shell("pwd", cwd="sub")
+        assert done.cwd == done.stdout.strip() == "/workspace/sub"
+        assert place.shell("pwd", cwd=done.cwd).stdout == done.stdout
+
+    def test_ps_shows_the_session_it_works_for(self, place: Place) -> None:
+        place.ok("ls")
+        program = [sys.executable, "-c", "from podbot.cli import main; main()", "ps"]
+        said = subprocess.run(program, capture_output=True, text=True, timeout=300, check=True)
+        head, *lines = said.stdout.splitlines()
+        (line,) = [each for each in lines if f"wink-{place.session.session_id} " in each]
+        at = head.index("SESSION")
+        assert line[at:].split()[0] == place.session.session_id
 
     def test_an_image_that_is_nowhere_is_a_failing_result(self, session: Session) -> None:
         config = PodmanSandboxConfig(image="localhost/no-such-image:latest")
@@ -257,16 +295,17 @@ print(json.dumps([done.stdout, value, status, os.listdir("/tmp")]))
 """
 
 
-def block(language: str) -> str:
-    """The one block in a language on the page about sections."""
+def block(language: str, begin: str) -> str:
+    """The block in a language on the page about sections that begins so."""
     page = (Path(__file__).parents[2] / "docs" / "sections.md").read_text()
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    pattern = rf"^```{language}\n({begin}.*?)^```$"
+    (found,) = re.findall(pattern, page, re.DOTALL | re.MULTILINE)
     return found
 
 
 def test_what_must_isolate_the_local_section_does(service: Service, tmp_path: Path) -> None:
     """The Dockerfile and the run line of docs/sections.md, with an image that is here."""
-    lines = block("dockerfile").splitlines()
+    lines = block("dockerfile", "FROM").splitlines()
     assert lines[0].startswith("FROM ") and "pip install" in lines[2]
     lines[0] = f"FROM {service.image}"
     lines[2] = "COPY podbot /usr/lib/python3/dist-packages/podbot"
@@ -278,7 +317,7 @@ def test_what_must_isolate_the_local_section_does(service: Service, tmp_path: Pa
     name = f"localhost/podbot-e2e-agent:{service.run}"
     service.cli("build", "--network=none", "--tag", name, str(tmp_path))
     try:
-        words = shlex.split(block("sh").replace("\\\n", " "))
+        words = shlex.split(block("sh", "docker run").replace("\\\n", " "))
         assert words[0] == "docker" and words[-1] == "my-agent"
         out, value, status, left = json.loads(service.cli(*words[1:-1], name).splitlines()[-1])
     finally:

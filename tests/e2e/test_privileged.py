@@ -7,6 +7,7 @@ import json
 import pytest
 from services import Service
 
+import podbot.sandbox
 from podbot.prompt import Prompt
 from podbot.prompt.builtins.podman import PodmanShellSection
 from podbot.runtime.events import InProcessEventBus
@@ -52,3 +53,16 @@ def test_without_a_word_it_is_nobody(service: Service) -> None:
         assert result.value.stdout.split() == ["65534", "CapEff:", "0" * 16]
     finally:
         section.close()
+
+
+@pytest.mark.engines("rootful", "rootless")
+def test_root_of_a_privileged_container_runs_commands_as_anybody(service: Service) -> None:
+    with podbot.sandbox.open(
+        "container", engine=service.url, image=service.image, privileged=True
+    ) as sandbox:
+        script = "id -u; id -g; id -G; exit 3"
+        done = sandbox.exec(["sh", "-c", script], user="1234:2345", cwd="/")
+        assert (done.stdout.split(), done.exit_code) == (["1234", "2345", "2345"], 3)
+        done = sandbox.exec(["sh", "-c", "echo $HOME; id -un"], user="nobody", cwd="/")
+        assert done.stdout.split() == ["/nonexistent", "nobody"]
+        assert sandbox.exec(["sleep", "600"], user=1234, cwd="/", timeout=0.5).timed_out

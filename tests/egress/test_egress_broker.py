@@ -416,13 +416,13 @@ class Broken:
 @pytest.mark.parametrize(
     ("source", "why"),
     [
-        (FromVariable("PODBOT_TEST_NOT_SET"), "PODBOT_TEST_NOT_SET: it is empty or not set"),
-        (FromFile("/nowhere/key"), "/nowhere/key: No such file"),
-        (FromCommand(("/nowhere/command",)), "/nowhere/command: it does not start"),
-        (FromCommand(()), "it does not start"),
-        (FromCommand(("sh", "-c", f"echo {REAL}; exit 3")), "it ended with 3"),
-        (FromCommand(("printf", f"{REAL}\\r\\nX: y")), "holds what no credential does"),
-        (Broken(), "failed"),
+        (FromVariable("PODBOT_TEST_NOT_SET"), "its variable is not set"),
+        (FromFile("/nowhere/key"), "its file cannot be read"),
+        (FromCommand(("/nowhere/command",)), "its command gives none"),
+        (FromCommand(()), "its command gives none"),
+        (FromCommand(("sh", "-c", f"echo {REAL}; exit 3")), "its command gives none"),
+        (FromCommand(("printf", f"{REAL}\\r\\nX: y")), "its command gives none"),
+        (Broken(), "its source gives none"),
     ],
 )
 def test_without_a_credential_nothing_is_asked_and_it_is_said_why(
@@ -435,6 +435,25 @@ def test_without_a_credential_nothing_is_asked_and_it_is_said_why(
     assert answer.startswith(b"HTTP/1.1 502 ") and why in answer.decode()
     assert record.verdict is Verdict.FAILED and why in record.reason
     assert service.came == 0 and REAL not in answer.decode() + repr(record)
+    # Where the key should have lain is nobody's business inside.
+    assert not re.search("PODBOT_TEST|nowhere|printf|sh", answer.decode() + record.reason)
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (FromVariable("PODBOT_TEST_NOT_SET"), "PODBOT_TEST_NOT_SET: it is empty or not set"),
+        (FromFile("/nowhere/key"), "/nowhere/key: No such file"),
+        (FromCommand(("/nowhere/command",)), "/nowhere/command: it does not start"),
+        (FromCommand(()), "it does not start"),
+        (FromCommand(("sh", "-c", f"echo {REAL}; exit 3")), "it ended with 3"),
+        (FromCommand(("printf", f"{REAL}\\r\\nX: y")), "holds what no credential does"),
+    ],
+)
+def test_who_reads_a_source_is_told_why_there_is_nothing(source: Source, why: str) -> None:
+    with pytest.raises(EgressError, match=re.escape(why)) as caught:
+        source.read()
+    assert caught.value.kind is Kind.NO_CREDENTIAL and REAL not in str(caught.value)
 
 
 def test_a_file_that_holds_no_text_holds_no_credential(tmp_path: Path) -> None:

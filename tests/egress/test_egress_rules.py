@@ -303,3 +303,36 @@ def test_a_preset_that_is_not_there_is_said_with_those_that_are() -> None:
     with pytest.raises(EgressError) as caught:
         Rules.of(presets=("github",))
     assert "push" in (caught.value.remedy or "")
+
+
+# Hosts that are contacted without being asked to
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        ((), False),
+        (("*.io",), False),
+        (("*.test.io",), True),
+        (("us.test.io",), True),
+        (("*.us.test.io",), False),  # which is below that name
+        (("other.test.io",), False),
+        (("us.test.io:8443",), False),
+        (("GET us.test.io",), False),
+    ],
+)
+def test_what_nobody_asked_for_is_reached_only_if_it_is_named_itself(
+    words: tuple[str, ...], allowed: bool
+) -> None:
+    found = Rules.of(*words).sparing("*.test.io").judge("us.test.io", 443)
+
+    assert found.allowed is allowed
+    assert allowed or found.would_allow == "us.test.io"
+
+
+def test_a_name_that_is_spared_is_so_in_rules_that_are_made_of_these() -> None:
+    rules = Rules.of("*.example").sparing("a.example").allow("b.test").deny("c.test")
+    assert not rules.judge("a.example", 443).allowed
+    assert rules.judge("b.example", 443).allowed
+    assert rules.allow("a.example").judge("a.example", 443).allowed
+    assert not rules.allow("a.example").deny("a.example").judge("a.example", 443).allowed

@@ -223,6 +223,24 @@ def test_options_are_kept_to_and_what_changed_nothing_leaves_nothing(
     assert all(entry.targets != (str(project),) for entry in records.entries())
 
 
+def test_a_model_is_used_with_a_key_that_no_tool_sees(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "real-5ca1ab1e")
+    words = ("--route", "anthropic=env:MY_KEY", "--env", "MY_KEY", "--name", "routed")
+    with Bare(*words, cwd=project) as client:
+        client.greet()
+        script = "env; cat /proc/[0-9]*/environ; touch made"
+        shown = client.answer(client.call("shell_execute", command=["sh", "-c", script]))
+        text = shown["result"]["content"][0]["text"]
+        assert "ANTHROPIC_BASE_URL=http://127.0.0.1:3128/anthropic" in text
+        assert "real-5ca1ab1e" not in text and "MY_KEY" not in text
+        assert client.hang_up() == 0
+
+    record = records.find("routed").record
+    assert record is not None and record.command[-2:] == ("--route", "anthropic")
+
+
 def test_a_call_has_the_time_that_was_asked_for_and_no_more(project: Path) -> None:
     command = long_command()
     with Bare("--timeout", "1s", cwd=project) as client:

@@ -7,19 +7,21 @@ place.
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hosts_servers import serving
 from inside import PYTHON, inside, until
 
-from podbot.egress import HOST_NAME
+from podbot.egress import HOST_NAME, Record, Verdict
 from podbot.errors import Kind, LaunchError
 from podbot.sandbox import Network, Policy, connections, gateway
 from podbot.sandbox.gateway import PORT, VARIABLES, Gateway
@@ -405,3 +407,66 @@ def test_a_guest_that_hands_out_more_and_more_is_not_listened_to() -> None:
         with pytest.raises(LaunchError, match="and more"):
             gateway.handed_out(ours, 30)
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_program_that_leaves_without_closing_says_nothing_of_it(target: Path) -> None:
+    code = """
+import sys
+from podbot.sandbox import Network, OverlaySandbox, Policy
+sandbox = OverlaySandbox(sys.argv[1], policy=Policy(network=Network.allow()), discard=True)
+ask = "exec 3<>/dev/tcp/127.0.0.1/3128; echo no >&3; cat <&3 | head -c 8"
+print(sandbox.exec(["bash", "-c", ask]).stdout)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(target)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("HTTP/1.1\n", "")
+
+
+RECORD = Record(1.0, "a.example", 443, "CONNECT", None, Verdict.REFUSED, None, "it is denied")
+
+
+def test_a_sandbox_that_begins_anew_is_noted_in_one_file_at_a_time(tmp_path: Path) -> None:
+    layer: Any = SimpleNamespace(path=tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    way = Gateway(Network.allow())
+
+    for time in range(3):
+        way.note_in(layer)
+        way._heard(RECORD)
+        if not time:
+            at_first = len(os.listdir("/proc/self/fd"))
+    assert len(os.listdir("/proc/self/fd")) == at_first
+    way.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+    lines, left_out = connections.read(layer)
+    assert ([line["host"] for line in lines], left_out) == (["a.example"] * 3, 0)
+
+
+def test_a_line_that_the_disk_had_no_room_for_spoils_no_other(tmp_path: Path) -> None:
+    layer: Any = SimpleNamespace(path=tmp_path)
+    log = connections.Log(connections.place(layer))
+    log.add(RECORD)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = connections.place(layer).stat().st_size + 10
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        log.add(RECORD)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    log.add(RECORD)
+    log.close()
+
+    lines, left_out = connections.read(layer)
+    assert (len(lines), left_out) == (2, 1)
+
+
+def test_telemetry_is_let_through_only_once_it_is_named(target: Path) -> None:
+    way = Gateway(Network.allow("*.anthropic.com"))
+    assert not way._rules.judge("statsig.anthropic.com", 443).allowed
+    assert way._rules.judge("api.anthropic.com", 443).allowed
+
+    way.allow("statsig.anthropic.com")
+
+    assert way._rules.judge("statsig.anthropic.com", 443).allowed

@@ -60,7 +60,7 @@ class Client:
 # PLACE is a host and a port.
 CLIENTS = [
     Client("curl", "curl -fsS http://PLACE/plain"),
-    Client("wget", "wget -qO- --tries=1 http://PLACE/plain"),
+    Client("wget", "wget -qO- http://PLACE/plain"),
     Client("git", "git clone -q http://PLACE/repository.git cloned && cat cloned/file"),
     Client(
         "pip",
@@ -183,8 +183,12 @@ def _skip_if_lacking(client: Client) -> None:
         pytest.importorskip("pip")
         if sys.executable.startswith(("/tmp/", "/var/tmp/")):
             pytest.skip("the interpreter lies where a sandbox cannot see it")
-    elif client.program != "python" and shutil.which(client.program) is None:
-        pytest.skip(f"{client.program} is not installed")
+        return
+    # Java reads a source only where there is a compiler.
+    needed = {"python": [], "java": ["java", "javac"]}.get(client.program, [client.program])
+    for program in needed:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
 
 
 def _finds_the_proxy(client: Client) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podbot.errors import GuestLostError, Kind, SandboxError
-from podbot.sandbox import ops
+from podbot.sandbox import _tars, ops, shell_sessions
 from podbot.sandbox.channel import Reply
 from podbot.sandbox.limits import Limits
+from podbot.sandbox.values import TransferResult
 
 LIMITS = Limits()
 COMMAND = ops.command(["true"], None, None)
@@ -37,12 +40,36 @@ VERBS: dict[str, Callable[[], ops.Op[object]]] = {
     "stat": lambda: ops.stat("file", follow=True),
     "exists": lambda: ops.exists("file"),
     "init": lambda: ops.init({}),
+    "newest": lambda: ops.newest(".", 3, 3),
+    "realpath": lambda: ops.realpath("file"),
+    "connect": lambda: ops.connect(1, 0),
+    "download": lambda: _tars.download_tar("file", io.BytesIO(), 5000),
+    "upload": lambda: _tars.upload_tar(packed(), "folder", 5000),
+    "shell": lambda: shell_sessions.run(
+        shell_sessions.session(None, COMMAND, LIMITS), "true", 600.0
+    ),
 }
+ENDLESS = ("read", "shell")
+"""A file may be long, and come a byte at a time; a shell may say things for long."""
+
+
+def packed() -> io.BytesIO:
+    """A tar of a file, a folder and a link."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for kind in (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE):
+            member = tarfile.TarInfo(f"name-{kind.decode()}")
+            member.type, member.linkname = kind, "there"
+            tar.addfile(member, io.BytesIO())
+    stream.seek(0)
+    return stream
+
 
 FIELDS = (
     "stdout_size", "exit_code", "duration", "timed_out", "signal", "stdout_truncated", "handle",
     "process", "ended", "dropped", "sizes", "has_value",
     "has_error", "restarted", "truncated", "interrupted", "count", "info", "protocol", "python",
+    "real", "total", "complete", "has_json",
 )  # fmt: skip
 ROW = (
     "process", "argv", "exit_code", "path", "kind", "size", "mode", "mtime_ns", "link_target",
@@ -88,7 +115,7 @@ def test_whatever_a_guest_answers_a_verb_ends_in_a_result_or_an_error(
         return
     finally:
         op.close()
-    assert verb.startswith("read")  # a file may be long, and come a byte at a time
+    assert verb.startswith(ENDLESS)
 
 
 def answered(op: ops.Op[object], *answers: Reply) -> object:
@@ -102,12 +129,15 @@ def answered(op: ops.Op[object], *answers: Reply) -> object:
         return stop.value
 
 
+LINK = {"path": "x", "kind": "link", "size": 1, "mode": 0o777, "mtime_ns": 1, "link_target": "y"}
+
+
 @pytest.mark.parametrize(
     ("op", "reply"),
     [
         (
             ops.python("1", None, LIMITS),
-            Reply({"sizes": [1, 0, 0, 0]}, b"xx"),
+            Reply({"sizes": [1, 0, 0, 0, 0]}, b"xx"),
         ),
         (ops.grep(ops.Search("x", max_matches=1)), Reply({}, b'[["a",1,"x"],["a",2,"x"]]')),
         (ops.grep(ops.Search("x")), Reply({}, b'[["a",1]]')),
@@ -115,6 +145,7 @@ def answered(op: ops.Op[object], *answers: Reply) -> object:
         (ops.glob("*", ".", 9), Reply({}, b"[1]")),
         (ops.processes(), Reply({}, b'[{"process":1,"argv":"sh"}]')),
         (ops.stat("x", follow=True), Reply({"info": {"kind": "door"}}, b"")),
+        (ops.stat("x", follow=False), Reply({"info": {**LINK, "path": "\ud800"}}, b"")),
         (ops.init({}), Reply({"protocol": 2, "python": "3"}, b"")),
         (ops.exec_(COMMAND, None, None, LIMITS), Reply({"stdout_size": 9}, b"short")),
         (ops.edit("x", "a", "b", False), Reply({"count": 0}, b"")),
@@ -124,3 +155,14 @@ def test_an_answer_that_cannot_be_is_a_protocol_error(op: ops.Op[object], reply:
     with pytest.raises(GuestLostError) as caught:
         answered(op, reply)
     assert caught.value.kind is Kind.PROTOCOL
+
+
+@pytest.mark.parametrize("target", ["\ud800", "a\0b", None])
+def test_a_link_that_leads_to_no_name_is_left_out_of_a_tar(target: str | None) -> None:
+    stream = io.BytesIO()
+    done = answered(
+        _tars.download_tar("x", stream, 9), Reply({"info": {**LINK, "link_target": target}}, b"")
+    )
+    assert isinstance(done, TransferResult)
+    assert done.skipped == (("x", "a link that leads to no name"),)
+    assert stream.getvalue() == bytes(1024)

@@ -54,8 +54,11 @@ READING = (*QUICK, "changes", "completion")
 LEAVING = (*QUICK, "changes")
 """Commands whose end counts, too."""
 
-PLAIN_SPOKEN = ("exec", "mcp", "completion")
-"""Commands without ``--json``: it is a mistake, or a word of the command they run."""
+PLAIN_SPOKEN = ("mcp", "completion")
+"""Commands without ``--json``: it is a mistake there."""
+
+LENDING = (*QUICK, "exec")
+"""Commands whose stdout is another command's: what they tell programs is a line on stderr."""
 
 LISTENING = (*QUICK, "mcp")
 """Commands that deal with the signals that tell us to end by themselves."""
@@ -273,16 +276,23 @@ def _dispatch(words: list[str]) -> int:
 
 def _tell_programs(words: list[str], error: "PodbotError") -> bool:
     """Tell programs of an error, if that is who asked; whether people need not be told too."""
-    import json
-
     own = words[: words.index("--")] if "--" in words else words
+    if words[0] == "exec":
+        from podbot.cli.exec import own_words
+
+        own = own_words(words[1:])
     if "--json" not in own or words[0] in PLAIN_SPOKEN:
         return False
     from podbot.review import data
 
     failure = data.failure(error)
-    if words[0] in QUICK:
-        print(json.dumps({"id": None, "outcome": "failed", **failure}), file=sys.stderr)
+    if words[0] in LENDING:
+        from importlib import import_module
+
+        teller = import_module("podbot.cli.exec" if words[0] == "exec" else "podbot.cli.run")
+        teller.tell({"outcome": "failed", **failure})
         return True
+    import json
+
     print(json.dumps(failure, indent=2), flush=True)
     return False

@@ -6,9 +6,11 @@ decides what a sandbox may do: words become a `ServeRequest`, an outcome becomes
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
+from podbot.cli.notes import missing_keys
 from podbot.cli.run import NOT_REVIEWED, say, variables, worth_saying
 from podbot.cli.run_options import absolute, network_of, seconds
 from podbot.cli.wording import is_terminal
@@ -43,6 +45,7 @@ backends:
 
 The target and what is visible are fixed by these options; no client or model can change
 them. The server ends when its client hangs up, and everything it started with it.
+
 exit codes: 0 the client hung up; 2 it could not start; 128 + N signal N ended it."""
 
 
@@ -79,6 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow", action="append", default=[], metavar="HOST[:PORT]",
         help="let commands reach this host, and none that is not named; or a preset, such as pypi",
+    )  # fmt: skip
+    parser.add_argument(
+        "--route", action="append", default=[], metavar="NAME[=SOURCE]",
+        help="let commands use a model with a key that stays outside, as podbot run --route",
     )  # fmt: skip
     parser.add_argument(
         "--hide", action="append", default=[], metavar="PATH",
@@ -134,6 +141,7 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
         network=network_of(
             None if arguments.net is None else Network(arguments.net), arguments.allow
         ),
+        routes=tuple(arguments.route),
         hide=tuple(map(absolute, arguments.hide)),
         show=tuple(map(absolute, arguments.show)),
         environment=values,
@@ -142,11 +150,14 @@ def _request(arguments: argparse.Namespace) -> ServeRequest:
         backend=arguments.backend,
         image=arguments.image,
     )
+    for note in missing_keys(launch):
+        say("mcp", f"note: {note}")
     return ServeRequest(launch, call_seconds=arguments.timeout, data=arguments.data)
 
 
 def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """What the record of the changes says was run: no values of variables, which may be secret."""
+    """What the record of the changes says was run: no values of variables, which may be secret,
+    and of routes no more than their names."""
     words = ["podbot", "mcp"]
     for option in ("backend", "target", "net"):
         value = getattr(arguments, option)
@@ -154,6 +165,8 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
             words += [f"--{option}", value]
     for host in arguments.allow:
         words += ["--allow", host]
+    for route in arguments.route:
+        words += ["--route", re.split("[@=]", route)[0]]
     return tuple(words)
 
 

@@ -1,11 +1,12 @@
 """`podbot net`: what of the network a run reached or was refused, and what rules say of a host.
 
-Nothing here changes what a sandbox may reach, and nothing is connected to.
+Only `allow` changes what a sandbox may reach, and nothing is connected to.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shlex
 import sys
@@ -17,6 +18,7 @@ from podbot.cli.talk import tell
 from podbot.cli.wording import Column
 from podbot.errors import ConfigError
 from podbot.frozen import dataclass, replace
+from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +37,8 @@ examples:
   podbot run --allow pypi -- pip download six   reach what pip needs, and nothing else
   podbot net log last                           what did the latest run connect to?
   podbot net log last --json                    each connection, as data
+  podbot net log last --follow                  each as it ends, from a second terminal
+  podbot net allow last files.example.org       let a run that lives reach this too
   podbot net explain evil.example --in last     would that run have reached it, and why not?
   podbot net explain files.pythonhosted.org --allow pypi
   podbot net presets                            hosts by the name of what they are for
@@ -52,6 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     log = verbs.add_parser("log", help="the connections of a run, by host")
     log.add_argument("id", metavar="ID", nargs="?", default="last", help="a run; default: last")
     log.add_argument("--json", action="store_true", help="print each connection, as JSON")
+    log.add_argument(
+        "--follow",
+        action="store_true",
+        help="print each connection as it ends, while the run lives",
+    )
+    allow = verbs.add_parser("allow", help="let a run that lives reach one host more")
+    allow.add_argument("id", metavar="ID", help="the run: its id, the start of it, its name, last")
+    allow.add_argument(
+        "hosts", metavar="HOST[:PORT]", nargs="+",
+        help="a host, or a preset, as podbot run --allow takes them",
+    )  # fmt: skip
     explain = verbs.add_parser("explain", help="whether a host would be reached, and why not")
     explain.add_argument(
         "host", metavar="HOST[:PORT]", help="or a URL, or a request: \"GET http://HOST/PATH\"; the "
@@ -69,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was asked for."""
-    verbs = {"log": _log, "explain": _explain, "presets": _presets}
+    verbs = {"log": _log, "allow": _allow, "explain": _explain, "presets": _presets}
     return verbs[arguments.verb](arguments)
 
 
@@ -78,6 +93,8 @@ def _log(arguments: argparse.Namespace) -> int:
     from podbot.runs import records
 
     entry = connections.find(arguments.id, records.here())
+    if arguments.follow:
+        return _follow(entry, as_json=arguments.json)
     if arguments.json:
         from podbot.cli import as_data
 
@@ -98,7 +115,6 @@ def _log(arguments: argparse.Namespace) -> int:
 
 def _nothing_noted(entry: Entry) -> str:
     from podbot.review import connections
-    from podbot.sandbox.network import Network
 
     run = f"run {wording.name(entry.called)}"
     network = None if entry.record is None else entry.record.network
@@ -108,6 +124,48 @@ def _nothing_noted(entry: Entry) -> str:
         return f"{run} connected to nothing (its network was {wording.name(network)})"
     why = "" if network is None else f" (its network was {wording.name(network)})"
     return f"{run} went through no proxy{why}"
+
+
+def _follow(entry: Entry, *, as_json: bool) -> int:
+    """Print connections as they are noted, one line each, until the run is over."""
+    from podbot.review import connections
+
+    for line in connections.followed(entry):
+        if as_json:
+            print(json.dumps(line), flush=True)
+        else:
+            contact = connections.gathered((line,))[0]
+            place = f"{wording.name(contact.host) or wording.UNKNOWN}:{contact.port}"
+            size = f"{wording.size(contact.sent)} sent, {wording.size(contact.received)} received"
+            why = f" ({wording.text(contact.reason)})" if contact.reason else ""
+            print(f"{wording.name(contact.verdict)} {place}, {size}{why}", flush=True)
+    return DONE
+
+
+def _allow(arguments: argparse.Namespace) -> int:
+    from podbot.egress import PRESETS
+    from podbot.review import finding
+    from podbot.runs import records
+    from podbot.sandbox import control
+
+    entry = finding.find(arguments.id, records.here())
+    called = wording.name(entry.called)
+    if entry.layer is None or not entry.live:
+        raise ConfigError(
+            f"run {called} does not run any more",
+            remedy="podbot run --allow HOST starts one that may reach a host",
+        )
+    record = entry.record
+    network = None if record is None else Network(record.network)
+    if network is not None and not network.proxied:
+        raise ConfigError(
+            f"run {called} has no proxy that could let hosts through: its network is {network}",
+            remedy="start it with --allow HOST, or --net allow",
+        )
+    words = [each for host in arguments.hosts for each in PRESETS.get(host, (host,))]
+    control.allow(entry.layer, words)
+    tell(f"run {called} may reach {', '.join(map(wording.name, words))} from now on")
+    return DONE
 
 
 def _left_out(noted: tuple[Sequence[Line], int]) -> list[str]:
@@ -219,7 +277,6 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         raise ConfigError("--in and --allow exclude each other", remedy="leave one of them out")
     from podbot.review import connections
     from podbot.runs import records
-    from podbot.sandbox.network import Network
 
     record = connections.find(arguments.run, records.here()).record
     network = None if record is None else Network(record.network)

@@ -13,7 +13,7 @@ from podbot.errors import Kind, PodbotError
 from podbot.sandbox.layers import mounts
 
 if TYPE_CHECKING:
-    from podbot.api import RunOutcome
+    from podbot.api import LaunchRequest, RunOutcome
     from podbot.cli.run_options import Options
 
 MOST_NAMED = 3
@@ -55,6 +55,20 @@ def not_started(program: str, command: Sequence[str], outcome: RunOutcome) -> st
     if outcome.record.backend not in (OVERLAY, LOCAL):
         return "look at how it is spelled, or use an image that has it (--image)"
     return "look at how it is spelled, install it, or name it by its path"
+
+
+def missing_keys(request: LaunchRequest) -> Iterator[str]:
+    """Of each route whose key is not where it was said to be: it may still come to be there."""
+    from podbot.egress import FromFile, FromVariable, Route
+
+    for route in request.routes:
+        if not isinstance(route, Route):
+            continue  # a word: the request has made routes of these
+        source = route.source
+        if isinstance(source, FromVariable) and not os.environ.get(source.name):
+            yield f"--route {route.name}: there is no variable {source.name} here"
+        elif isinstance(source, FromFile) and not os.path.exists(source.path):
+            yield f"--route {route.name}: there is no file {source.path} here"
 
 
 def typed(note: str) -> str:

@@ -50,6 +50,8 @@ examples:
   podbot run --yes -- ./format-all.sh       apply at the end, unless something is suspicious
   podbot run --allow npm -- npm install     with these hosts, or presets of them, and no others
   podbot run --net host -- ./deploy         with the network of the host
+  podbot run --route anthropic -- agent     with your key, which is not inside
+  podbot run --route openai=file:~/key --allow npm -- agent
   podbot run --publish 3000 -- npm start    what listens at 3000 inside is at localhost:3000
   podbot run --env API_KEY -- agent "fix the tests"
   podbot run --target ~/a --target ~/b -- ./sync
@@ -204,11 +206,12 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
 
         for note in notes.missing_paths(options):
             say(program, f"note: {note}")
-    return LaunchRequest(
+    request = LaunchRequest(
         options.words,
         targets=options.target,
         network=network_of(options.net, options.allow),
         publish=options.publish,
+        routes=options.route,
         hide=hide,
         show=show,
         environment=hints | values,
@@ -221,6 +224,12 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
         backend=options.backend,
         image=options.image,
     )
+    if request.routes and not options.json:
+        from podbot.cli import notes
+
+        for note in notes.missing_keys(request):
+            say(program, f"note: {note}")
+    return request
 
 
 def _refuse_for_local(options: Options) -> None:
@@ -230,6 +239,7 @@ def _refuse_for_local(options: Options) -> None:
         "--name": options.name,
         "--net": options.net,
         "--allow": options.allow,
+        "--route": options.route,
         "--publish": options.publish,
         "--hide": options.hide,
         "--show": options.show,
@@ -309,6 +319,10 @@ class Saying:
         if self._quiet or self._interludes is None or connection.verdict != "refused":
             return
         key = (connection.host, connection.port, connection.reason)
+        from podbot.sandbox import telemetry  # there already: the rules know it
+
+        if telemetry.is_telemetry(connection.host):
+            return  # the review counts them
         if key in self._refused or len(self._refused) > MOST_REFUSED:
             return
         self._refused.add(key)
@@ -325,7 +339,7 @@ class Saying:
     @property
     def waits(self) -> bool:
         """Whether something is left to say of what went on while the command ran."""
-        return self._interludes is not None and self._interludes.waiting
+        return self._interludes is not None and self._interludes.waiting > 0
 
     def rest(self) -> None:
         """Say what could not be said before."""
@@ -398,7 +412,7 @@ class Saying:
             from podbot.review import data
 
             id = None if kept is None else kept.id
-            _print({"id": id, "outcome": "failed", **data.failure(error)})
+            tell({"id": id, "outcome": "failed", **data.failure(error)})
             return
         if record is not None:
             self.calm()
@@ -454,7 +468,7 @@ def _tell(outcome: RunOutcome, more: dict[str, object]) -> None:
             for each in gathered(record.as_data() for record in outcome.connections)
         ],
     }
-    _print({**fields, **more})
+    tell({**fields, **more})
 
 
 KEYS = (
@@ -466,7 +480,8 @@ KEYS = (
 """What --json tells, whatever came of the run: null where there is nothing to tell."""
 
 
-def _print(fields: dict[str, object]) -> None:
+def tell(fields: dict[str, object]) -> None:
+    """Tell programs, on a line of its own."""
     import json
 
     print(json.dumps({**dict.fromkeys(KEYS), **fields}), file=sys.stderr)

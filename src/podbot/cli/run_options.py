@@ -48,6 +48,11 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
         "list", "HOST[:PORT]", "let it reach this host, and none that is not named; or a preset, "
         "such as pypi or npm (podbot net presets); may be repeated"
     ),
+    "--route": (
+        "list", "NAME[=SOURCE]", "let it use anthropic, gemini or openai with a key that stays "
+        "outside: NAME=env:VARIABLE, =file:PATH or =command:WORDS; NAME@URL for one that speaks "
+        "the same; may be repeated"
+    ),
     "--publish": (
         "list", "[HOST:]PORT", "have a port of the sandbox at this machine's loopback; HOST is the "
         "port of this machine (0: any) if it is another; may be repeated"
@@ -73,7 +78,7 @@ OPTIONS: dict[str, tuple[Kind, str, str]] = {
 CALLED_ELSEWHERE = {
     "--title": "--name", "--label": "--name", "--apply": "--yes", "-y": "--yes", "-e": "--env",
     "--network": "--net", "--cwd": "--target", "--dir": "--target", "--workdir": "--target",
-    "--allow-host": "--allow", "--allow-net": "--allow",
+    "--allow-host": "--allow", "--allow-net": "--allow", "--broker": "--route", "--key": "--route",
 }  # fmt: skip
 """What people try, and what it is called here."""
 
@@ -90,6 +95,7 @@ class Options:
     net: Network | None = None
     allow: tuple[str, ...] = ()
     publish: tuple[str, ...] = ()
+    route: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
     show: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -202,6 +208,7 @@ def plain(words: list[str]) -> Options | None:
         net=None if net is None else Network(net),
         allow=tuple(lists.get("--allow", ())),
         publish=tuple(lists.get("--publish", ())),
+        route=tuple(lists.get("--route", ())),
         hide=tuple(lists.get("--hide", ())),
         show=tuple(lists.get("--show", ())),
         env=tuple(lists.get("--env", ())),
@@ -260,6 +267,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
         net=None if arguments.net is None else Network(arguments.net),
         allow=tuple(arguments.allow),
         publish=tuple(arguments.publish),
+        route=tuple(arguments.route),
         hide=tuple(arguments.hide),
         show=tuple(arguments.show),
         env=tuple(arguments.env),

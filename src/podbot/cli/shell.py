@@ -30,7 +30,9 @@ examples:
   podbot shell --backend container --image debian:12
 
 The shell is $SHELL if that is installed, else bash, else sh; in a container it is bash or
-sh. Inside, $PODBOT_RUN is the id of the run. backends, exit codes: as podbot run."""
+sh. Inside, $PODBOT_RUN is the id of the run.
+
+backends, exit codes: as podbot run."""
 
 PROMPTS = {"bash": "\\w \\$ ", "zsh": "%~ %# "}
 """How shells write the folder and what one is; all others are said to expand variables."""

@@ -146,15 +146,20 @@ def network_lines(entry: Entry) -> list[str]:
     if entry.layer is None or not connections.place(entry.layer).exists():
         return []
     from podbot.review.connections import contacts  # few runs have any
+    from podbot.sandbox.telemetry import is_telemetry
 
     found = contacts(entry)
+    quiet = [each for each in found if each.verdict == "refused" and is_telemetry(each.host)]
     lines = []
     for word in ("allowed", "failed", "refused"):
         places = [
             f"{wording.name(each.host)}:{each.port}" + (f" ({each.count})" * (each.count > 1))
             for each in found
-            if each.verdict == word
+            if each.verdict == word and each not in quiet
         ]
+        if word == "refused" and quiet:
+            times = sum(each.count for each in quiet)
+            places.append("telemetry" + f" ({times})" * (times > 1))
         if places:
             said = "reached" if word == "allowed" else word
             lines.append(f"{said}: {', '.join(wording.listed(places, MOST_HOSTS))}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from podbot.egress.presets import PRESETS
     from podbot.egress.proxy import Proxy, ProxyLimits
     from podbot.egress.records import Record, Verdict
+    from podbot.egress.route_words import route_of
     from podbot.egress.rules import Judgement, Rule, Rules
     from podbot.errors import EgressError
 
@@ -43,6 +44,7 @@ __all__ = [
     "Source",
     "Verdict",
     "built_in",
+    "route_of",
 ]
 
 # Where public names live. A new one goes here, above, and into __all__.
@@ -53,6 +55,7 @@ _HOMES = {
     "podbot.egress.presets": "PRESETS",
     "podbot.egress.proxy": "Proxy ProxyLimits",
     "podbot.egress.records": "Record Verdict",
+    "podbot.egress.route_words": "route_of",
     "podbot.egress.rules": "Judgement Rule Rules",
     "podbot.errors": "EgressError",
 }

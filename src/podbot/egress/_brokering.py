@@ -14,11 +14,11 @@ from podbot.egress._noting import Entry, Turned, unreachable
 from podbot.egress._requests import Headers
 from podbot.egress.broker import Broker, Route, authority, is_ours, may_be_credential
 from podbot.egress.broker import without_credentials as stripped
-from podbot.errors import EgressError
+from podbot.egress.credentials import FromCommand, FromFile, FromVariable
 from podbot.frozen import dataclass
 
 if TYPE_CHECKING:
-    from podbot.egress.credentials import Source
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ async def order(request: h11.Request, entry: Entry, broker: Broker) -> Order:
     _, entry.host, entry.port, base = route.place
     if not route.permits(method, path):
         raise Turned(f"the route {route.name} does not permit {method} {path}")
-    credential = await _read(route.source)
+    credential = await _read(route)
     passed: Headers = [(b"Host", authority(route).encode())]
     passed += [
         (name, value)
@@ -69,27 +69,37 @@ def answered(headers: Headers) -> Headers:
     ]
 
 
-async def _read(source: Source) -> str:
-    """The credential. A thread asks, as a command may take its time."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[str | EgressError] = loop.create_future()
+async def _read(route: Route) -> str:
+    """The credential. A thread asks, as a command may take its time.
 
-    def finish(found: str | EgressError) -> None:
+    Without one it is said of which route. Where it should have come from is not: what is said here
+    is read inside, and kept.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[str | None] = loop.create_future()
+
+    def finish(found: str | None) -> None:
         if not done.done():
             done.set_result(found)
 
     def ask() -> None:
         try:
-            found: str | EgressError = source.read()
-        except EgressError as error:
-            found = error
-        except Exception:  # a source of somebody else; what it says may hold secrets
-            found = EgressError("the source of the credential failed")
+            found: str | None = route.source.read()
+        except Exception:  # also of a source of somebody else; what it says may hold secrets
+            found = None
         with suppress(RuntimeError):  # the proxy was closed meanwhile
             loop.call_soon_threadsafe(finish, found)
 
     threading.Thread(target=ask, name="podbot-egress-credential", daemon=True).start()
     found = await done
-    if isinstance(found, EgressError):
-        raise unreachable(found.message)
+    if found is None:
+        why = _WHY.get(type(route.source), "its source gives none")
+        raise unreachable(f"the host has no credential for the route {route.name}: {why}")
     return found
+
+
+_WHY: Mapping[type, str] = {
+    FromVariable: "its variable is not set, or holds none",
+    FromFile: "its file cannot be read, or holds none",
+    FromCommand: "its command gives none",
+}

@@ -12,7 +12,7 @@ import re
 from podbot.egress.names import HOST_NAME, OddHostError, host_of, shown
 from podbot.egress.rules import is_straight
 from podbot.errors import EgressError, Kind
-from podbot.frozen import dataclass
+from podbot.frozen import dataclass, field, frozen_dict
 
 # Type checkers take this name for true; importing it from typing costs milliseconds.
 TYPE_CHECKING = False
@@ -44,12 +44,15 @@ class Route:
     """The header that the credential is sent in."""
     form: str = "Bearer {}"
     """Its value, with the credential in place of the braces."""
+    variables: Mapping[str, str] = field(default_factory=frozen_dict)
+    """What programs inside find it by, and the placeholder they want; ``{url}`` is its base URL."""
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
             raise _bad(self.name, "its name is not of the form anthropic, my-model")
         if _HEADER.fullmatch(self.header) is None or self.form.count("{}") != 1:
             raise _bad(self.name, "a header has a name of letters, and a value with {} in it")
+        object.__setattr__(self, "variables", frozen_dict(self.variables))
         for word in self.allows:
             match = _ALLOWED.fullmatch(word)
             if match is None or not is_straight(match["path"]):
@@ -57,6 +60,10 @@ class Route:
         scheme, host, _, _ = self.place
         if scheme == "http" and host != HOST_NAME:
             raise _bad(self.name, f"without TLS a credential goes to {HOST_NAME}:PORT only")
+
+    def __repr__(self) -> str:
+        # Policies have routes, and are shown: where the credential lies is not for everybody.
+        return f"Route({self.name!r}, {self.base!r})"
 
     @property
     def place(self) -> tuple[str, str, int, str]:
@@ -85,8 +92,24 @@ class Route:
         return False
 
 
-_BUILT_IN: Mapping[str, tuple[str, tuple[str, ...], str, str]] = {
-    "anthropic": (
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A well-known interface."""
+
+    base: str
+    allows: tuple[str, ...]
+    header: str
+    form: str
+    key: str
+    """The variable in which its key is looked for, inside and on the host."""
+    placeholder: str
+    """What stands in it inside: of the shape that programs check for."""
+    url: tuple[str, str]
+    """The variable for its base URL, and what it has behind that of the route."""
+
+
+_BUILT_IN: Mapping[str, _Kind] = {
+    "anthropic": _Kind(
         "https://api.anthropic.com",
         (
             "POST /v1/messages",
@@ -96,8 +119,11 @@ _BUILT_IN: Mapping[str, tuple[str, tuple[str, ...], str, str]] = {
         ),
         "X-Api-Key",
         "{}",
+        "ANTHROPIC_API_KEY",
+        f"sk-ant-api03-{'placeholder-of-podbot-':0<93}AA",
+        ("ANTHROPIC_BASE_URL", ""),
     ),
-    "gemini": (
+    "gemini": _Kind(
         "https://generativelanguage.googleapis.com",
         (
             "POST /v1/models/",
@@ -108,8 +134,11 @@ _BUILT_IN: Mapping[str, tuple[str, tuple[str, ...], str, str]] = {
         ),
         "X-Goog-Api-Key",
         "{}",
+        "GEMINI_API_KEY",
+        f"AIza{'placeholder-of-podbot-':0<35}",
+        ("GOOGLE_GEMINI_BASE_URL", ""),
     ),
-    "openai": (
+    "openai": _Kind(
         "https://api.openai.com",
         (
             "POST /v1/responses",
@@ -120,8 +149,13 @@ _BUILT_IN: Mapping[str, tuple[str, tuple[str, ...], str, str]] = {
         ),
         "Authorization",
         "Bearer {}",
+        "OPENAI_API_KEY",
+        f"sk-{'placeholderofpodbot':0<48}",
+        ("OPENAI_BASE_URL", "/v1"),
     ),
 }
+BUILT_IN: tuple[str, ...] = tuple(_BUILT_IN)
+"""The interfaces that are known."""
 
 
 def built_in(
@@ -131,14 +165,27 @@ def built_in(
 
     Another ``base`` is for services that speak the same, under a ``name`` of their own.
     """
+    known = _known(kind)
+    variable, behind = known.url
+    variables = {variable: "{url}" + behind, known.key: known.placeholder}
+    return Route(
+        name or kind, base or known.base, source, known.allows, known.header, known.form, variables
+    )
+
+
+def usual_variable(kind: str) -> str:
+    """Where people have the key for a well-known interface: ``ANTHROPIC_API_KEY``."""
+    return _known(kind).key
+
+
+def _known(kind: str) -> _Kind:
     if kind not in _BUILT_IN:
         raise EgressError(
             f"no route is built in for {kind!r}",
             kind=Kind.BAD_RULE,
             remedy=f"there are {', '.join(_BUILT_IN)}; a Route can be made for any other",
         )
-    usual, allows, header, form = _BUILT_IN[kind]
-    return Route(name or kind, base or usual, source, allows, header, form)
+    return _BUILT_IN[kind]
 
 
 class Broker:

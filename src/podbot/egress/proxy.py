@@ -120,17 +120,23 @@ class Proxy:
             )
         self._give(False, connection)
 
-    def close(self) -> None:
-        """Close every listener and connection, and wait until the thread has ended."""
+    def close(self, timeout: float | None = None) -> bool:
+        """Close every listener and connection, and wait until the thread has ended.
+
+        Says whether it has, which with a ``timeout`` in seconds it may not: then it hangs in a
+        listener that somebody else has too. It may be called again.
+        """
         with self._lock:
             self._closed = True
-            thread, self._thread = self._thread, None
+            thread = self._thread
             if thread is None or os.getpid() != self._process:
-                return
+                return True
             if self._waker >= 0:  # else it has ended by itself
                 os.eventfd_write(self._waker, 1)
         if thread is not threading.current_thread():
-            thread.join()
+            thread.join(timeout)
+            return not thread.is_alive()
+        return True
 
     def __enter__(self) -> Self:
         return self

@@ -66,6 +66,12 @@ class Rule:
             return host.endswith(f".{self.host}") and host != HOST_NAME and not is_address(host)
         return host == self.host
 
+    def is_within(self, other: Rule) -> bool:
+        """Whether all of its hosts are hosts of another rule."""
+        if self.host == other.host:
+            return self.below == other.below
+        return other.below and self.host.endswith(f".{other.host}")
+
     def allows(self, method: str, path: str | None) -> bool:
         """Whether a request to its host is surely one of those it is about."""
         if not self.is_plain:
@@ -95,15 +101,20 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is allowed, and what is denied all the same. Nothing is, unless a word says so."""
+    """What is allowed, and what is denied all the same. Nothing is, unless a word says so.
+
+    ``unasked`` are hosts that programs contact without being asked to: a wider word does not allow
+    them, only one that names them.
+    """
 
     words: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for word in self.words:
             _rule(word, False)
-        for word in self.denied:
+        for word in (*self.denied, *self.unasked):
             _rule(word, True)
 
     @classmethod
@@ -132,11 +143,15 @@ class Rules:
 
     def allow(self, word: str) -> Rules:
         """The same, and one more word that allows."""
-        return Rules(tuple(dict.fromkeys((*self.words, word))), self.denied)
+        return Rules(tuple(dict.fromkeys((*self.words, word))), self.denied, self.unasked)
 
     def deny(self, word: str) -> Rules:
         """The same, and one more word that denies."""
-        return Rules(self.words, tuple(dict.fromkeys((*self.denied, word))))
+        return Rules(self.words, tuple(dict.fromkeys((*self.denied, word))), self.unasked)
+
+    def sparing(self, *unasked: str) -> Rules:
+        """The same, and these hosts only where they are named themselves."""
+        return Rules(self.words, self.denied, tuple(dict.fromkeys((*self.unasked, *unasked))))
 
     def judge(
         self, host: str, port: int, method: str = "CONNECT", path: str | None = None
@@ -153,6 +168,10 @@ class Rules:
         denied = self._denying(host, port, method, path)
         if denied is not None:
             return Judgement(False, denied, f"{place} is denied")
+        unasked = self._unasked(host, port)
+        if unasked is not None:
+            reason = f"{place} is denied unless it is named itself: nobody asked for it"
+            return Judgement(False, unasked, reason, _naming(host, port))
         allowed = self._allowing(host, port, method, path)
         if allowed is not None:
             return Judgement(True, allowed)
@@ -195,6 +214,14 @@ class Rules:
     def _rules(self, denying: bool) -> Iterable[Rule]:
         return [_rule(word, denying) for word in (self.denied if denying else self.words)]
 
+    def _unasked(self, host: str, port: int) -> str | None:
+        """The word about a host that is not to be contacted, unless one names it."""
+        found = [r for r in map(_denying, self.unasked) if r.is_about(host, port)]
+        if not found:
+            return None
+        named = [r for r in self._rules(False) if r.is_about(host, port)]
+        return next((q.word for q in found if not any(r.is_within(q) for r in named)), None)
+
     def _allowing(self, host: str, port: int, method: str, path: str | None) -> str | None:
         rules = (r for r in self._rules(False) if r.is_about(host, port))
         return next((r.word for r in rules if r.allows(method, path)), None)
@@ -202,6 +229,10 @@ class Rules:
     def _denying(self, host: str, port: int, method: str, path: str | None) -> str | None:
         rules = (r for r in self._rules(True) if r.is_about(host, port))
         return next((r.word for r in rules if r.denies(method, path)), None)
+
+
+def _denying(word: str) -> Rule:
+    return _rule(word, True)
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from podbot.engine import refusals, signalling
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FIND_SECONDS = 10.0
 """How long a command is looked for that is to be sent a signal: it may not quite have begun."""
 LOOK_SECONDS = 0.05
+RESIZES = 20
+"""How often a size is told that the engine does not take."""
 END_SECONDS = 0.25
 """How often to look whether a command that was told to end did."""
 STOP_SECONDS = 5.0
@@ -58,6 +60,7 @@ class InContainer:
         self._unread_since: float | None = None
         self._urged = 0
         self._asked_to_end = False
+        self._size: tuple[int, int] | None = None
         threading.Thread(target=self._obey, name="podbot-orders", daemon=True).start()
         carried.feed(stream.sendall, self._no_more)
 
@@ -78,13 +81,19 @@ class InContainer:
 
     def resize(self, rows: int, columns: int) -> None:
         """Tell its terminal how large it is."""
+        self._size = (rows, columns)
+        self._orders.put(partial(self._resize, self._size, RESIZES))
 
-        def order() -> None:
-            # It may have ended, or not quite begun; its size is no reason to fail.
-            with suppress(ContainerError):
-                self._engine.execs.resize(self._exec_id, rows, columns)
-
-        self._orders.put(order)
+    def _resize(self, size: tuple[int, int], tries: int) -> None:
+        """It may have ended, or not quite begun, and an engine may be busy: tried again behind what
+        else waits, and no reason to fail."""
+        if size != self._size:
+            return  # there is a newer one
+        try:
+            self._engine.execs.resize(self._exec_id, *size)
+        except ContainerError:
+            if tries > 1 and not self._over.wait(LOOK_SECONDS):
+                self._orders.put(partial(self._resize, size, tries - 1))
 
     def signal(self, number: int) -> None:
         """Send a signal to its process group; it may have ended."""

@@ -131,6 +131,8 @@ class _Attached:
     ):
         """``mixed``: some streams may be pipes where others are a terminal."""
         self._interludes = interludes
+        self._kept = 0
+        """How many of them were not told so far, as a program has the terminal to itself."""
         self._other_screen = OtherScreen()
         self._streams, self._timeout, self._mixed = streams, timeout, mixed
         self._deadline: float | None = None
@@ -284,10 +286,13 @@ class _Attached:
     def follow(self) -> Ending:
         """Until the command has ended and what it wrote is out."""
         while self._done is None:
-            self._watch.turn(self._patience())
+            said = 0 if self._interludes is None else self._interludes.waiting
+            # Of what was said just now it is looked at once what was written before that.
+            self._watch.turn(self._patience() if said <= self._kept else 0.0)
             self._look_at_the_clock()
             self._look_at_the_terminal()
-            self._tell()
+            self._kept = said
+            self._tell(said)
         self._drain()
         self._flush()
         if isinstance(self._done, BaseException):
@@ -301,7 +306,7 @@ class _Attached:
 
     def _patience(self) -> float | None:
         looks = any(flow is not None and flow.paused and not flow.ended for flow in self._inputs)
-        looks = looks or (self._interludes is not None and self._interludes.waiting)
+        looks = looks or (self._interludes is not None and self._interludes.waiting > 0)
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         if not looks:
             return left
@@ -336,15 +341,16 @@ class _Attached:
                 self._make_raw()
                 flow.resume()
 
-    def _tell(self) -> None:
-        """Tell what waits, unless a program has the terminal to itself."""
-        if self._interludes is None or not self._interludes.waiting:
+    def _tell(self, said: int) -> None:
+        """Tell so much of what waits, unless a program has the terminal to itself."""
+        if self._interludes is None or not said:
             return
         screen = self._screen
         if screen is not None and (self._other_screen.on or not reads_lines(screen)):
             return
         raw = self._terminal is not None and self._terminal.raw
-        self._interludes.tell("\r\n" if raw else "\n")
+        self._interludes.tell("\r\n" if raw else "\n", said)
+        self._kept = 0
 
     def _make_raw(self) -> None:
         if self._terminal is None or self._keys is None or self._keys.ended:

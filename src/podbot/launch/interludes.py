@@ -42,9 +42,9 @@ class Interludes:
             return  # so much waits already that it will be looked at; or all is over
 
     @property
-    def waiting(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(self._texts)
+    def waiting(self) -> int:
+        """How much there is to tell."""
+        return len(self._texts)
 
     def noticed(self) -> None:
         """Whoever waited for `fd` looks now."""
@@ -53,9 +53,9 @@ class Interludes:
         except BlockingIOError:
             return
 
-    def tell(self, line_end: str = "\n") -> None:
-        """Tell all that waits."""
-        while self._texts:
+    def tell(self, line_end: str = "\n", most: int | None = None) -> None:
+        """Tell all that waits, or so much of it."""
+        for _ in range(len(self._texts) if most is None else most):
             self._tell(self._texts.popleft(), line_end)
 
     def close(self) -> None:

@@ -5,7 +5,8 @@ What was noted came from inside: hosts are names that somebody in there chose.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 from podbot.errors import ChangesError
 from podbot.frozen import dataclass
@@ -13,6 +14,9 @@ from podbot.runs import records, unchanged
 from podbot.runs.records import Entry
 from podbot.sandbox import connections
 from podbot.sandbox.connections import Line
+
+LOOK_SECONDS = 0.3
+"""How often one looks whether more was noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,27 @@ def find(word: str, here: str | None = None) -> Entry:
 
 def lines(entry: Entry) -> tuple[tuple[Line, ...], int]:
     """Each connection that was noted, the oldest first, and how many were left out."""
-    if entry.layer is None:
-        return unchanged.connections(entry.id)
-    return connections.read(entry.layer)
+    found = ((), 0) if entry.layer is None else connections.read(entry.layer)
+    # Its layer may have gone since it was found, as there was nothing in it.
+    return found if any(found) else unchanged.connections(entry.id)
 
 
 def is_remembered(entry: Entry) -> bool:
     """Whether its connections are kept though nothing else of it is: it changed nothing."""
     return any(each.id == entry.id for each in unchanged.entries())
+
+
+def followed(entry: Entry) -> Iterator[Line]:
+    """Each connection as it is noted, from the first one on, until the run is over."""
+    told = 0
+    while True:
+        live = entry.live  # asked first: what was noted before the end is told
+        noted = lines(entry)[0]
+        yield from noted[told:]
+        told = len(noted)
+        if not live:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def contacts(entry: Entry) -> tuple[Contact, ...]:

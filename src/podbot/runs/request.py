@@ -19,6 +19,7 @@ from podbot.sandbox.network import Network
 from podbot.sandbox.policy import DEFAULT_ENVIRONMENT, DEFAULT_HIDDEN, Policy
 
 if TYPE_CHECKING:
+    from podbot.egress import Route
     from podbot.sandbox.network import Word
     from podbot.sandbox.publishing import Port
 
@@ -38,6 +39,7 @@ _KEPT_TO_BY: Mapping[str, tuple[str, ...]] = {
     "continue_in": REVIEWED,
     "discard": REVIEWED,
     "publish": REVIEWED,
+    "routes": REVIEWED,
 }
 
 
@@ -61,6 +63,8 @@ class LaunchRequest:
     - ``image``: of a container.
     - ``publish``: ports of the sandbox to be had at the host's loopback while the command runs, as
       ``PORT``, ``HOST:PORT`` with the host's port first, or `Port`.
+    - ``routes``: services whose key stays on the host and is added outside: a
+      `podbot.egress.Route`, or a word such as ``anthropic=env:ANTHROPIC_API_KEY`` (`route_of`).
     """
 
     command: tuple[str, ...] = ()
@@ -79,6 +83,7 @@ class LaunchRequest:
     image: str | None = None
     title: str | None = None
     publish: tuple[str | int | Port, ...] = ()
+    routes: tuple[str | Route, ...] = ()
 
     def __post_init__(self) -> None:
         if self.network is not None:
@@ -94,6 +99,8 @@ class LaunchRequest:
                     remedy="leave out publish: it is at the host's loopback already",
                     field="publish",
                 )
+        if self.routes:
+            object.__setattr__(self, "routes", self._routes_meant())
         backend = self.backend
         if backend is None:
             return
@@ -115,6 +122,18 @@ class LaunchRequest:
         """Whether anything is between what runs and the machine, as far as podbot knows."""
         return self.backend != backends.LOCAL
 
+    def _routes_meant(self) -> tuple[Route, ...]:
+        from podbot.egress import route_of
+
+        if self.network is not None and not Network(self.network).proxied:
+            raise ConfigError(
+                f"the network {self.network} and a route contradict each other",
+                kind=Kind.INVALID,
+                remedy="leave out the network: a route opens it for what the route leads to only",
+                field="routes",
+            )
+        return tuple(route_of(each) if isinstance(each, str) else each for each in self.routes)
+
     def policy(self) -> Policy:
         """What the sandbox may see and reach."""
         return Policy(
@@ -123,4 +142,5 @@ class LaunchRequest:
             readable=self.show,
             environment=self.environment,
             pass_environment=(*DEFAULT_ENVIRONMENT, *self.pass_environment),
+            routes=tuple([each for each in self.routes if not isinstance(each, str)]),
         )

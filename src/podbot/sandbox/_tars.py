@@ -55,6 +55,9 @@ def download_tar(path: str, stream: Writable, max_bytes: int) -> Op[TransferResu
         if not (entry.is_file or entry.is_dir or entry.kind == "link"):
             skipped.append((name, f"a {entry.kind}"))
             continue
+        if entry.kind == "link" and not ops.is_native(entry.link_target):
+            skipped.append((name, "a link that leads to no name"))
+            continue
         member = _member(name, entry)
         if entry.is_file:
             if size + entry.size > max_bytes:

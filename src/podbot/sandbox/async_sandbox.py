@@ -48,6 +48,8 @@ T = TypeVar("T")
 class AsyncSandbox:
     """The async twin of `Sandbox`: the same verbs, the same results, the same errors."""
 
+    _instead_of_a_user = ops.INSTEAD_OF_A_USER
+
     def __init__(self, launcher: Launcher):
         self._launcher = launcher
         self._channel: AsyncSocketChannel | AsyncAdapter | None = None
@@ -165,12 +167,15 @@ class AsyncSandbox:
                 self.limits,
                 merge_stderr=merge_stderr,
                 user=user,
+                instead=self._instead_of_a_user,
             )
         )
 
-    async def python(self, code: str, *, timeout: float | None = None) -> PythonResult:
+    async def python(
+        self, code: str, *, timeout: float | None = None, json: bool = False
+    ) -> PythonResult:
         """Run code in this sandbox's Python kernel, started when first needed."""
-        return await self._run(ops.python(code, timeout, self.limits))
+        return await self._run(ops.python(code, timeout, self.limits, json=json))
 
     async def evaluate(self, code: str, *, timeout: float | None = None) -> Evaluated:
         """Run code in an interpreter of its own, by the ``python3`` that commands find."""

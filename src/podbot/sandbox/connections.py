@@ -49,10 +49,12 @@ class Log:
                 if self._fd < 0:
                     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
                     self._fd = os.open(self._path, flags, 0o600)
-                if os.fstat(self._fd).st_size + len(data) > MAX_BYTES:
+                size = os.fstat(self._fd).st_size
+                if size + len(data) > MAX_BYTES:
                     self._left_out += 1
-                else:
-                    os.write(self._fd, data)
+                elif os.write(self._fd, data) < len(data):  # the disk is full by now
+                    self._left_out += 1
+                    os.ftruncate(self._fd, size)  # or the next line would go on in this one
             except OSError:
                 self._left_out += 1
 

@@ -27,7 +27,8 @@ from podbot.sandbox.network import Network
 from podbot.sandbox.wire import HEADER
 
 if TYPE_CHECKING:
-    from podbot.egress import Proxy, Record
+    from podbot.egress import Proxy, Record, Route
+    from podbot.sandbox.control import Control
     from podbot.sandbox.layers import Layer
 
 HOST, PORT = "127.0.0.1", 3128
@@ -62,8 +63,9 @@ VARIABLES: Mapping[str, str] = frozen_dict(
 class Gateway:
     """The way out of one sandbox. Any thread may call; what it hears of comes from the proxy's."""
 
-    def __init__(self, network: Network):
+    def __init__(self, network: Network, routes: tuple[Route, ...] = ()):
         self.network = network
+        self._routes = routes
         self._rules = network.rules
         self._lock = threading.Lock()
         self._rules_lock = threading.Lock()
@@ -75,6 +77,7 @@ class Gateway:
         self._heard_count = 0
         self._hearing: list[Callable[[Record], object]] = []
         self._log: connections.Log | None = None
+        self._control: Control | None = None
         _ALL.add(self)
 
     # The socket
@@ -107,6 +110,9 @@ class Gateway:
         with self._lock:
             self._let_go()
             log, self._log = self._log, None
+            control, self._control = self._control, None
+        if control is not None:
+            control.close()  # it may just wait for the lock, to allow something
         if log is not None:
             log.close()
 
@@ -114,8 +120,13 @@ class Gateway:
         from podbot.egress import Proxy
 
         assert self._listener is not None  # noqa: S101 - who calls has seen to it
+        broker = None
+        if self._routes:
+            from podbot.egress import Broker
+
+            broker = Broker(self._routes)
         with self._rules_lock:
-            proxy = self._proxy = Proxy(self._rules, self._heard)
+            proxy = self._proxy = Proxy(self._rules, self._heard, broker=broker)
         proxy.serve(self._listener.dup())
 
     def _end(self) -> None:
@@ -123,14 +134,11 @@ class Gateway:
             proxy, self._proxy = self._proxy, None
         if proxy is None or self._listener is None:
             return
-        # A guest that kept the socket could have the proxy wait in it for ever: shut for all.
-        forced = threading.Timer(FORCED_SECONDS, _shut, (self._listener,))
-        forced.daemon = True
-        forced.start()
-        try:
+        # A guest that kept the socket could have the proxy wait in it for ever: shut for all. (By
+        # no timer: when the interpreter leaves, some versions start no thread any more.)
+        if not proxy.close(FORCED_SECONDS):
+            _shut(self._listener)
             proxy.close()
-        finally:
-            forced.cancel()
 
     def _let_go(self) -> None:
         self._end()
@@ -163,8 +171,16 @@ class Gateway:
         self._hearing.append(listener)
 
     def note_in(self, layer: Layer) -> None:
-        """Write the records to the file beside this layer too."""
-        self._log = connections.Log(connections.place(layer))
+        """Write the records to the file beside this layer too, from now on to no other one, and
+        hear there what to allow."""
+        before, self._log = self._log, connections.Log(connections.place(layer))
+        if before is not None:
+            before.close()
+        if self._control is None:
+            from podbot.sandbox.control import Control
+
+            with contextlib.suppress(OSError):  # no socket can be there: who asks is told
+                self._control = Control(layer.path, self.allow)
 
     def _heard(self, record: Record) -> None:
         self._records.append(record)
@@ -180,7 +196,9 @@ class Gateway:
         """In a fork: what is held here is the other process's, and the proxy knows it."""
         if self._listener is not None:
             self._listener.close()
-        self._listener, self._proxy = None, None
+        if self._control is not None:
+            self._control.forget()
+        self._listener, self._proxy, self._control = None, None, None
         self._lock, self._rules_lock = threading.Lock(), threading.Lock()
 
 

@@ -50,6 +50,10 @@ class LocalLauncher(Launcher):
         self.target = target
         self.policy = policy or Policy()
         self.limits = limits or Limits()
+        if self.policy.routes:
+            from podbot.sandbox import _brokered
+
+            _brokered.refuse(self.policy.routes, self.name)
 
     def launch(self) -> Launched:
         """Start the guest."""

@@ -120,8 +120,10 @@ class Network(str):
     def rules(self) -> Rules:
         """What the proxy lets through; only of one that is `proxied`."""
         from podbot.egress import Rules
+        from podbot.sandbox import telemetry
 
-        return Rules.of(*self.allowed, deny=self.denied, presets=self.presets)
+        rules = Rules.of(*self.allowed, deny=self.denied, presets=self.presets)
+        return rules.sparing(*telemetry.HOSTS)
 
     @property
     def port(self) -> int | None:

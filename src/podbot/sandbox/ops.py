@@ -148,15 +148,24 @@ def content(data: bytes | bytearray | memoryview | str) -> memoryview:
 
 def exec_(
     cmd: Command, stdin: bytes | str | None, timeout: float | None, limits: Limits,
-    *, merge_stderr: bool = False, user: str | int | None = None,
+    *, merge_stderr: bool = False, user: str | int | None = None, instead: str = "",
 ) -> Op[ExecResult]:  # fmt: skip
-    """Run a command to its end."""
+    """Run a command to its end. ``instead``: what to do where it cannot be run as this user."""
     args = cmd.args()
     if merge_stderr:
         args["merge_stderr"] = True
     if user is not None:
         args["user"] = _user(user)
-    return (yield from _to_its_end("exec", cmd, args, stdin or b"", timeout, limits))
+    try:
+        return (yield from _to_its_end("exec", cmd, args, stdin or b"", timeout, limits))
+    except SandboxError as error:
+        if user is not None and error.kind is Kind.UNSUPPORTED and error.remedy is None:
+            error.remedy = instead
+        raise
+
+
+INSTEAD_OF_A_USER = "leave user= out, or open a container with privileged=True, where root runs it"
+"""What to do about a user that nothing can be run as."""
 
 
 def _user(user: str | int) -> str:
@@ -408,11 +417,15 @@ def processes() -> Op[list[tuple[int, tuple[str, ...], int | None]]]:
 # The Python kernel
 
 
-def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]:
+def python(
+    code: str, timeout: float | None, limits: Limits, *, json: bool = False
+) -> Op[PythonResult]:
     """Run code in the stateful kernel."""
     timeout = seconds(timeout, limits)
     data = content(code)
     args: dict[str, object] = {"timeout": timeout, "max_output": limits.output}
+    if json:
+        args["json"] = True
     if len(data) > PART:
         args["code_handle"] = yield from _spool(data)
         data = memoryview(b"")
@@ -428,13 +441,13 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
         part = bytes(reply.payload[start : start + size]) if size else b""
         parts.append(part.decode("utf-8", "replace"))
         start += size
-    value, stdout, stderr, error, as_json = parts
+    value, stdout, stderr, other = parts
     return PythonResult(
         value=value if fields.flag("has_value") else None,
-        json=as_json if fields.flag("has_json") else None,
+        json=other if json and fields.flag("has_json") else None,
         stdout=stdout,
         stderr=stderr,
-        error=error if fields.flag("has_error") else None,
+        error=other if fields.flag("has_error") else None,
         duration=fields.seconds("duration"),
         timed_out=fields.flag("timed_out"),
         restarted=fields.flag("restarted"),
@@ -442,7 +455,7 @@ def python(code: str, timeout: float | None, limits: Limits) -> Op[PythonResult]
     )
 
 
-_KERNEL_PARTS = 5  # value, stdout, stderr, error, the value as JSON
+_KERNEL_PARTS = 4  # value, stdout, stderr; the error, or else the value as JSON if asked for
 
 
 def python_interrupt() -> Op[bool]:
@@ -574,8 +587,11 @@ def _info(row: wire.JsonValue) -> FileInfo:
     kind = fields.text("kind")
     if kind not in KINDS:
         raise wire.broken("an entry of no known kind")
+    path = fields.text("path")
+    if not is_native(path):
+        raise wire.broken("an entry whose name no file has")
     return FileInfo(
-        path=fields.text("path"),
+        path=path,
         kind=cast(EntryKind, kind),
         size=fields.number("size"),
         mode=fields.number("mode", high=0o7777),

@@ -17,6 +17,8 @@ from podbot.sandbox.network import Network
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from podbot.egress import Route
+
 DEFAULT_ENVIRONMENT: tuple[str, ...] = (
     "HOME",
     "LANG",
@@ -324,6 +326,9 @@ class Policy:
     - ``environment``: variables set inside; ``pass_environment``: host variables copied when
       set there. Nothing else of the host's environment is seen.
     - ``python``: the interpreter of the Python kernel; default the one that runs podbot.
+    - ``routes``: services whose key is added outside (`podbot.egress.Route`). Inside are their
+      address and a placeholder; the host's variable or file with the key is not there, whatever
+      else is said. The network ``none`` becomes one that leads to them alone.
     """
 
     network: Network = Network.none
@@ -334,9 +339,16 @@ class Policy:
     pass_environment: tuple[str, ...] = DEFAULT_ENVIRONMENT
     python: str | None = None
     hide_by_rule: bool = True
+    routes: tuple[Route, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "network", Network(self.network))
+        if self.routes != ():
+            from podbot.sandbox import _brokered  # few policies have any
+
+            routes, network = _brokered.checked(self.routes, self.network)
+            object.__setattr__(self, "routes", routes)
+            object.__setattr__(self, "network", network)
         for name in ("hidden", "readable", "writable", "pass_environment"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.environment, Mapping):
@@ -362,7 +374,12 @@ class Policy:
 
     def hidden_paths(self, home: Path) -> tuple[str, ...]:
         """The absolute paths to hide, less those made readable again."""
-        return _hidden_paths(self.hidden, self.readable, str(home))
+        found = _hidden_paths(self.hidden, self.readable, str(home))
+        if not self.routes:
+            return found
+        from podbot.sandbox import _brokered
+
+        return tuple(sorted({*found, *_brokered.key_files(self.routes)}))
 
     def readable_paths(self, home: Path) -> tuple[str, ...]:
         """The absolute paths that are readable though they would be hidden."""
@@ -370,13 +387,34 @@ class Policy:
 
     def environment_inside(self, home: Path) -> dict[str, str]:
         """The whole environment a command starts with."""
-        inside = {name: os.environ[name] for name in self.pass_environment if name in os.environ}
+        inside = self.passed_on()
         inside.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         inside["HOME"] = str(home)
         inside["TMPDIR"] = "/tmp"  # noqa: S108 - the sandbox's own private /tmp
-        inside.update(self.network.variables)
-        inside.update(self.environment)
+        inside.update(self.variables_set())
         return inside
+
+    def passed_on(self) -> dict[str, str]:
+        """The host variables that are copied; never one with the key of a route."""
+        passed = {name: os.environ[name] for name in self.pass_environment if name in os.environ}
+        if not self.routes:
+            return passed
+        from podbot.sandbox import _brokered
+
+        return _brokered.without_keys(passed, self.routes)
+
+    def variables_set(self) -> dict[str, str]:
+        """The variables that are set inside; those that the caller names win.
+
+        Raises `SandboxError` if one of these would bring the key of a route inside.
+        """
+        found = dict(self.network.variables)
+        if self.routes:
+            from podbot.sandbox import _brokered
+
+            _brokered.refuse_keys(self.environment, self.routes)
+            found |= _brokered.variables(self.routes)
+        return found | dict(self.environment)
 
 
 def _texts(name: str, given: object) -> tuple[str, ...]:

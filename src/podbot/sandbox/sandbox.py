@@ -56,6 +56,8 @@ class Sandbox:
     manager, or call `close`. A sandbox that is collected or forgotten at exit is closed too.
     """
 
+    _instead_of_a_user = ops.INSTEAD_OF_A_USER
+
     def __init__(self, launcher: Launcher):
         launched = launcher.launch()
         self._attach(launcher, launched)
@@ -141,19 +143,23 @@ class Sandbox:
                 self.limits,
                 merge_stderr=merge_stderr,
                 user=user,
+                instead=self._instead_of_a_user,
             )
         )
 
-    def python(self, code: str, *, timeout: float | None = None) -> PythonResult:
+    def python(
+        self, code: str, *, timeout: float | None = None, json: bool = False
+    ) -> PythonResult:
         """Run code in this sandbox's Python kernel, started when first needed.
 
         Variables survive between calls. An exception in the code is data in the result. On
-        timeout the code is interrupted; if it will not stop, the kernel is restarted.
+        timeout the code is interrupted; if it will not stop, the kernel is restarted. With ``json``
+        the result has the value as JSON too, where that says the same.
 
         Raises kinds ``kernel_failed`` (the interpreter of the policy does not start) and
         ``unsupported``.
         """
-        return self._run(ops.python(code, timeout, self.limits))
+        return self._run(ops.python(code, timeout, self.limits, json=json))
 
     def evaluate(self, code: str, *, timeout: float | None = None) -> Evaluated:
         """Run code in an interpreter of its own, by the ``python3`` that commands find.

@@ -71,7 +71,8 @@ class PythonResult:
     ``value`` is the ``repr`` of a last line that is an expression other than ``None``; ``error``
     is the traceback of an exception, as text. After ``timed_out`` the kernel was interrupted; if
     it would not stop it was restarted and its variables are gone (then ``restarted``). ``json`` is
-    the value as JSON text, if that says the same: not for tuples, sets, NaN, or objects.
+    the value as JSON text, if it was asked for and says the same: not for tuples, sets, NaN, or
+    objects.
     """
 
     value: str | None

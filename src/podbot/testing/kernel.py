@@ -65,7 +65,14 @@ class KernelTests(Base):
     def test_a_value_is_json_where_json_says_the_same(
         self, sandbox: Sandbox, code: str, json: str | None
     ) -> None:
-        assert sandbox.python(code).json == json
+        assert sandbox.python(code, json=True).json == json
+
+    @needs_processes
+    def test_nothing_is_made_json_that_nobody_asked_for(self, sandbox: Sandbox) -> None:
+        done = sandbox.python("[1]")
+        assert (done.value, done.json, done.error) == ("[1]", None, None)
+        done = sandbox.python("[1]", json=True)
+        assert (done.value, done.json, done.error) == ("[1]", "[1]", None)
 
     @needs_processes
     @pytest.mark.parametrize(

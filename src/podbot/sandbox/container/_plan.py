@@ -129,13 +129,9 @@ def config(
 def environment(settings: Settings) -> dict[str, str]:
     """What commands see besides the image's own variables."""
     policy = settings.policy
-    passed = {
-        name: os.environ[name]
-        for name in policy.pass_environment
-        if name in os.environ and name not in HOST_ONLY
-    }
+    passed = {name: value for name, value in policy.passed_on().items() if name not in HOST_ONLY}
     own = {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the container's own
-    return {**passed, **own, **policy.network.variables, **policy.environment}
+    return {**passed, **own, **policy.variables_set()}
 
 
 def _writable(settings: Settings) -> list[str]:

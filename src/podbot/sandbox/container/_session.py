@@ -243,7 +243,7 @@ class ContainerSession:
         from podbot.sandbox import gateway  # few sandboxes have one
 
         if self.gateway is None:
-            self.gateway = gateway.Gateway(network)
+            self.gateway = gateway.Gateway(network, self.settings.policy.routes)
         self.gateway.take(gateway.handed_out(line, READY_SECONDS))
         self._note_connections(prepared)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self, TypeVar, Unpack
 
@@ -15,7 +16,12 @@ from podbot.sandbox.channel import closed_error
 from podbot.sandbox.container import _idling, _report
 from podbot.sandbox.container.launcher import ContainerLauncher
 from podbot.sandbox.container.sandbox import CurrentContainer, cannot_freeze, resumed
-from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
+from podbot.sandbox.container.settings import (
+    INSTEAD_OF_A_USER,
+    WORKDIR,
+    ContainerOptions,
+    Target,
+)
 from podbot.sandbox.launcher import Launched
 from podbot.sandbox.ops import Op
 
@@ -24,6 +30,8 @@ T = TypeVar("T")
 
 class AsyncContainerSandbox(AsyncSandbox):
     """A sandbox of the container backend, for an event loop; see `Settings` for the options."""
+
+    _instead_of_a_user = INSTEAD_OF_A_USER
 
     def __init__(self, target: Target | None = None, **options: Unpack[ContainerOptions]):
         self._begin(ContainerLauncher(target, **options))
@@ -44,6 +52,9 @@ class AsyncContainerSandbox(AsyncSandbox):
         self._use = _idling.Use()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: set[asyncio.Task[None]] = set()
+        self.on_stop: Callable[[], object] | None = None
+        """Called in its loop after its container was stopped, by `stop` or because nobody used it.
+        """
         self.workdir = WORKDIR
 
     # The container
@@ -113,7 +124,11 @@ class AsyncContainerSandbox(AsyncSandbox):
             return
         self._ready = False
         self._drop()
-        await finish(asyncio.to_thread(self._session.stop), None)
+        try:
+            await finish(asyncio.to_thread(self._session.stop), None)
+        finally:  # whoever waited may have been cancelled: it was stopped all the same
+            if self.on_stop is not None:
+                self.on_stop()
 
     async def pause(self) -> None:
         """Freeze everything in it; the next call, or `resume`, lets it go on."""

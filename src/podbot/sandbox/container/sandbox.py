@@ -21,7 +21,12 @@ from podbot.sandbox.container import _idling, _report
 from podbot.sandbox.container._running import Running
 from podbot.sandbox.container._session import ContainerSession
 from podbot.sandbox.container.launcher import ContainerLauncher
-from podbot.sandbox.container.settings import WORKDIR, ContainerOptions, Target
+from podbot.sandbox.container.settings import (
+    INSTEAD_OF_A_USER,
+    WORKDIR,
+    ContainerOptions,
+    Target,
+)
 from podbot.sandbox.ops import Op
 from podbot.sandbox.sandbox import Sandbox
 
@@ -45,6 +50,8 @@ class CurrentContainer:
 
 class ContainerSandbox(Sandbox):
     """A sandbox of the container backend; see `Settings` for the options."""
+
+    _instead_of_a_user = INSTEAD_OF_A_USER
 
     def __init__(self, target: Target | None = None, **options: Unpack[ContainerOptions]):
         self._begin(ContainerLauncher(target, **options))

@@ -29,6 +29,12 @@ WORKDIR = "/workspace"
 """Where the workspace is inside, whatever it is outside."""
 NOBODY = 65534
 """The user and the group inside."""
+INSTEAD_OF_A_USER = (
+    "put what needs root into the image, or open a container with privileged=True and no target, "
+    "where root may be anybody; people look in with `podbot exec NAME --user root -- COMMAND`"
+)
+"""What to do about a user that nothing can be run as. The engine could start it, but where it runs
+as root its root is the host's, and nothing there ends what runs out of time."""
 CONTAINER_LIMITS = Limits(cpu=1.0, memory=GIB)
 """What a container may use when nobody says otherwise: one processor, 1 GiB, no swap."""
 

@@ -48,12 +48,12 @@ def serve(workdir):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     def take():
         data = bytearray()
-        while len(data) < 8 or len(data) < 8 + struct.unpack_from("!I", data)[0]:
+        while len(data) < 9 or len(data) < 9 + struct.unpack_from("!I", data)[0]:
             part = os.read(line, 65536)
             if not part:
                 os._exit(0)
             data += part
-        return bytes(data[8:]), struct.unpack_from("!I", data, 4)[0]
+        return bytes(data[9:]), data[8], struct.unpack_from("!I", data, 4)[0]
     def lone(source, name):
         # Most code is one expression on one line, and is compiled in one go. Not with a
         # backslash, which may bring a warning, and the second try would bring it again.
@@ -74,9 +74,6 @@ def serve(workdir):
     plain = (str, int, float, bool, list, dict)
     def as_json(result, limit):
         # Only what comes back from it as it was, so that nobody is told of a list for a tuple.
-        if type(result) is int or type(result) is bool:  # as most values are
-            text = repr(result).lower()
-            return text if len(text) <= limit else None
         import json
         try:
             text = json.dumps(result, allow_nan=False)
@@ -86,7 +83,7 @@ def serve(workdir):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     count, myself = 0, os.getpid()
     while True:
-        source, limit = take()
+        source, asked, limit = take()
         source = source.decode("utf-8", "surrogatepass")
         count += 1
         name = "<input %d>" % count
@@ -108,7 +105,7 @@ def serve(workdir):
                     if result is not None:
                         scope["_"] = result
                         value = repr(result)[:limit]
-                        if type(result) in plain:
+                        if asked and type(result) in plain:
                             data = as_json(result, limit)
             finally:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -129,15 +126,17 @@ def serve(workdir):
             os._exit(0)  # a fork the code made and let run out: it must not answer for us
         one = b"" if value is None else value.encode("utf-8", "backslashreplace")
         two = b"" if failure is None else failure.encode("utf-8", "backslashreplace")
-        three = b"" if data is None else data.encode("ascii")
-        flags = (value is not None) | (failure is not None) << 1 | (data is not None) << 2
-        reply = struct.pack("!BIII", flags, len(one), len(two), len(three)) + one + two + three
+        flags = (value is not None) | (failure is not None) << 1
+        if data is not None:  # code that failed has no value
+            two, flags = data.encode("ascii"), flags | 4
+        reply = struct.pack("!BII", flags, len(one), len(two)) + one + two
         while reply:
             reply = reply[os.write(line, reply):]
 os.chdir(sys.argv[1])
 serve(sys.argv[1])
 """
-KERNEL_REPLY = struct.Struct("!BIII")
+KERNEL_REPLY = struct.Struct("!BII")
+"""Flags, and the sizes of the value and of what comes behind it: a traceback, or the JSON of it."""
 INTERRUPT_GRACE = 5.0
 AWAKE_SECONDS = 0.0002
 
@@ -250,7 +249,8 @@ class Kernel:
         for stream in (self._out, self._err):
             stream.clear()
             stream._limit = limit
-        self._writer.put(struct.pack("!II", len(code), limit) + code)
+        asked = request.get("json") is True
+        self._writer.put(struct.pack("!II?", len(code), limit, asked) + code)
         timeout = request.get("timeout")
         if timeout:
             self._timer = self._guest.loop.after(timeout, self._expire)
@@ -288,18 +288,16 @@ class Kernel:
         self._reply += data
         if len(self._reply) < KERNEL_REPLY.size:
             return
-        flags, value_size, error_size, json_size = KERNEL_REPLY.unpack_from(self._reply)
-        behind = KERNEL_REPLY.size + value_size + error_size
-        end = behind + json_size
+        flags, value_size, other_size = KERNEL_REPLY.unpack_from(self._reply)
+        end = KERNEL_REPLY.size + value_size + other_size
         if len(self._reply) < end or self._now is None:
             return
         value = bytes(self._reply[KERNEL_REPLY.size : KERNEL_REPLY.size + value_size])
-        failure = bytes(self._reply[KERNEL_REPLY.size + value_size : behind])
-        as_json = bytes(self._reply[behind:end])
+        other = bytes(self._reply[KERNEL_REPLY.size + value_size : end])
         self._reply.clear()
         self._answer(
-            self._now, value if flags & 1 else None, failure if flags & 2 else None, False,
-            as_json if flags & 4 else None,
+            self._now, value if flags & 1 else None, other if flags & 2 else None, False,
+            other if flags & 4 else None,
         )  # fmt: skip
 
     def _answer(
@@ -316,7 +314,7 @@ class Kernel:
         self._out.drain()
         self._err.drain()
         out, err = self._out.text(), self._err.text()
-        parts = (value or b"", out, err, failure or b"", as_json or b"")
+        parts = (value or b"", out, err, failure or as_json or b"")
         head = {
             "id": request["id"],
             "sizes": [len(part) for part in parts],
@@ -325,12 +323,13 @@ class Kernel:
         flags = {
             "has_value": value is not None,
             "has_error": failure is not None,
-            "has_json": as_json is not None,
             "timed_out": self._timed_out,
             "restarted": restarted,
             "truncated": self._out.lost > 0 or self._err.lost > 0,
         }
         head.update((name, True) for name, is_set in flags.items() if is_set)
+        if as_json is not None:
+            head["has_json"] = True
         self._guest.answer(head, b"".join(parts))
         self._next()
 

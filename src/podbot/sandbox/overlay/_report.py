@@ -51,6 +51,10 @@ def guarantees(
     ]
     if policy.network.proxied:
         found.append(Guarantee("network", True, gateway_only(policy.network)))
+        if policy.routes:
+            from podbot.sandbox import _brokered
+
+            found += _brokered.guarantees(policy.routes)
     elif policy.network.separate:
         found.append(Guarantee("network", True, "net namespace with loopback only"))
     else:

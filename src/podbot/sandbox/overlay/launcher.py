@@ -198,7 +198,7 @@ class OverlayLauncher(Launcher):
             if self.policy.network.proxied:
                 from podbot.sandbox.gateway import Gateway  # few sandboxes have one
 
-                gateway = Gateway(self.policy.network)
+                gateway = Gateway(self.policy.network, self.policy.routes)
             group = self._group()
             plan = self._plan(view, layer, group, below)
             zygote = owner.zygote()
