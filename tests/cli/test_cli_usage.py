@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from podbot import cli
-from podbot.cli import exec, run
+from podbot.cli import COMMANDS, exec, run
+from podbot.cli.usage import Parser
 
 
 @pytest.mark.parametrize(
@@ -20,6 +24,8 @@ from podbot.cli import exec, run
     [
         (["chnages"], "there is no `chnages`; did you mean `changes`? there are: run, shell,"),
         (["changes", "lst"], "there is no `lst`; did you mean `list`?"),
+        (["help"], "there is no `help`; --help says what there is; there are: run, shell,"),
+        (["net", "help"], "there is no `help`; --help says what there is; there are: log,"),
         (["zzz"], "there is no `zzz`; there are: run, shell,"),
         (["mcp", "--backend", "overlya"], "--backend: there is no `overlya`; did you mean"),
         (["\x1b[2J"], "there is no `\\x1b[2J`"),
@@ -198,3 +204,46 @@ def test_an_option_of_the_commands_asks_podbot_for_nothing(
     with pytest.raises(SystemExit, match="125"):
         cli.main(words)
     assert capsys.readouterr().err.startswith("usage: podbot exec NAME ")
+
+
+# Help
+
+
+def all_parsers() -> Iterator[argparse.ArgumentParser]:
+    """The parser of every command, and of every verb of one."""
+    for name, (module, line) in COMMANDS.items():
+        waiting: list[argparse.ArgumentParser] = [Parser(prog=f"podbot {name}", description=line)]
+        import_module(module).add_arguments(waiting[0])
+        while waiting:
+            parser = waiting.pop()
+            yield parser
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    waiting += action.choices.values()
+
+
+def test_what_help_says_fits_on_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    texts = {parser.prog: parser.format_help() for parser in all_parsers()}
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    texts["podbot"] = capsys.readouterr().out
+
+    assert len(texts) > len(COMMANDS) + 1
+    wide = [(prog, line) for prog, text in texts.items() for line in text.split("\n")
+            if len(line) > 80]  # fmt: skip
+    assert wide == []
+
+
+def test_help_is_broken_only_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "some words\nand more\n\nexamples:\n  a -- b      says what\n              and why\n  c"
+    parser = Parser(prog="p", description=text)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert text in parser.format_help()
+
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = Parser(prog="p", description=text.replace("says what", "says at great length what"))
+    beside = " " * 14
+    assert f"  a -- b      says at great length\n{beside}what and why\n  c" in narrow.format_help()

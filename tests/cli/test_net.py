@@ -13,8 +13,12 @@ from cli_runs import PODBOT, workplace
 from hosts_servers import serving
 from screen import Screen
 
+from podbot.config.places import state_place
 from podbot.egress import HOST_NAME, PRESETS
+from podbot.frozen import replace
 from podbot.launch.interludes import OtherScreen
+from podbot.review import connections
+from podbot.runs import unchanged
 
 CONNECT = r"""
 ask() {
@@ -151,6 +155,12 @@ def test_what_is_allowed_is_reached(project: Path) -> None:
         (("--allow", "localhost:80"), f"{HOST_NAME}:PORT"),
         (("--backend", "local", "--allow", "a.example"), "--allow cannot be used"),
         (("--backend", "local", "--net", "allow"), "--net cannot be used"),
+        (("--allow", "pypy"), "there is no preset 'pypy'; did you mean pypi?"),
+        (("--allow", "github"), "there is no preset 'github'"),
+        (("--publish", "70000"), "'70000' is no port to publish"),
+        (("--publish", "1:70000"), "'1:70000' is no port to publish"),
+        (("--backend", "docker"), "did you mean 'container'?"),
+        (("--backend", "zzz"), "overlay, container, local; or memory, for files alone"),
     ],
 )
 def test_what_cannot_be_allowed_is_refused_with_what_to_do(
@@ -160,6 +170,17 @@ def test_what_cannot_be_allowed_is_refused_with_what_to_do(
 
     assert done.returncode == 125 and why in done.stderr and "remedy:" in done.stderr
     assert not (project / "made").exists()
+
+
+def test_a_word_that_is_like_no_preset_is_a_host(project: Path) -> None:
+    for word in ("intranet", "pypy:443", "pypy.example"):
+        assert podbot(project, "net", "explain", word, "--allow", word).returncode == 0
+
+
+def test_a_network_that_names_no_host_is_said_to_reach_nothing(project: Path) -> None:
+    done = podbot(project, "run", "--net", "allow", "--", "true")
+    assert done.returncode == 0 and "reaches nothing unless hosts are named" in done.stderr
+    assert podbot(project, "run", "--allow", "a.example", "--", "true").stderr == ""
 
 
 def test_presets_are_named_beside_hosts(project: Path) -> None:
@@ -230,6 +251,13 @@ def test_a_run_without_a_proxy_has_no_log(project: Path) -> None:
         (("WWW.A.example.", "--allow", "*.a.example"), 0, "would be reached: *.a.example allows"),
         (("127.1", "--allow", "a.example"), 1, "would be refused"),
         (("a.example",), 1, "would be refused"),
+        (("deb.debian.org:80", "--allow", "debian"), 0, "by requests of plain HTTP only: GET,HEAD"),
+        (("GET http://deb.debian.org/debian/x", "--allow", "debian"), 0, "deb.debian.org:80 would"),
+        (("http://deb.debian.org/debian/x", "--allow", "debian"), 0, "deb.debian.org:80 would"),
+        (("POST http://deb.debian.org/x", "--allow", "debian"), 1, "not for POST /x"),
+        (("GET deb.debian.org/x", "--allow", "GET deb.debian.org/y"), 1, "not for GET /x"),
+        (("a.example", "--allow", "GET a.example"), 1, "not for a tunnel"),
+        (("https://a.example/x", "--allow", "GET a.example"), 1, "a.example:443 would be refused"),
         (("a.example", "--allow", "*"), 2, ""),
         (("a.example", "--allow", "b.example", "--in", "last"), 2, ""),
     ],
@@ -251,6 +279,75 @@ def test_presets_are_listed(project: Path) -> None:
     assert all(word in text for words in PRESETS.values() for word in words)
     data = json.loads(podbot(project, "net", "presets", "--json").stdout)
     assert data == {"presets": {name: list(words) for name, words in PRESETS.items()}}
+
+
+# A run that changed nothing
+
+
+def ask(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A run that asks for a host, is refused, and changes nothing."""
+    script = CONNECT + "ask denied.example:443"
+    return podbot(project, "run", "--allow", "a.example", *words, "--", "bash", "-c", script)
+
+
+def test_the_log_of_the_latest_run_is_there_though_it_changed_nothing(project: Path) -> None:
+    podbot(project, "run", "--keep", "--name", "older", "--", "touch", "made")
+    ask(project)
+
+    log = podbot(project, "net", "log").stdout
+    assert "denied.example" in log and "older" not in log
+    each = json.loads(podbot(project, "net", "log", "--json").stdout)
+    assert [line["host"] for line in each["connections"]] == ["denied.example"]
+    # Its rules are known too, and of the review nothing is left.
+    explained = podbot(project, "net", "explain", "a.example", "--in", "last")
+    assert explained.returncode == 0, explained
+    assert "older" in podbot(project, "changes", "show", "last").stdout
+
+
+def test_it_has_its_name_for_who_asks_and_no_claim_to_it(project: Path) -> None:
+    ask(project, "--name", "net1")
+    assert "denied.example" in podbot(project, "net", "log", "net1").stdout
+
+    done = podbot(project, "run", "--keep", "--name", "net1", "--", "touch", "made")
+    assert done.returncode == 0, done
+    assert "its network was none" in podbot(project, "net", "log", "net1").stdout
+
+
+def test_a_later_run_without_a_proxy_is_the_latest(project: Path) -> None:
+    ask(project)
+    podbot(project, "run", "--", "true")
+
+    log = podbot(project, "net", "log").stdout
+    assert "its network was none" in log and ": true" in log
+
+
+def test_only_so_many_are_remembered_each_of_so_many_bytes(project: Path) -> None:
+    ask(project)
+    entry = connections.find("last", str(project))
+    assert entry.record is not None
+    for number in range(unchanged.MOST + 5):
+        record = replace(entry.record, id=f"29991231-2359{number:02}-00000000")
+        unchanged.note(record, [{"host": "h" * 1000}] * 1000)
+
+    assert len(unchanged.entries()) == unchanged.MOST
+    kept, left_out = unchanged.connections(record.id)
+    assert 0 < len(kept) < 1000 == len(kept) + left_out
+
+
+def test_gc_sweeps_the_old_and_the_damaged_ones(project: Path) -> None:
+    ask(project)
+    entry = connections.find("last", str(project))
+    assert entry.record is not None
+    old = replace(entry.record, id="20200101-000000-00000000", started=1.0)
+    unchanged.note(old, ())
+    place = state_place() / unchanged.FOLDER / "20200101-000000-00000001.json"
+    place.write_text("{")
+
+    swept = podbot(project, "gc").stdout
+
+    assert old.id in swept and place.name in swept
+    assert [each.id for each in unchanged.entries()] == [entry.id]
+    assert not place.exists()
 
 
 # From a second terminal

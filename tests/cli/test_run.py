@@ -557,6 +557,20 @@ def test_the_shell_greets_hints_and_ends_like_a_run(target: Path) -> None:
     assert not (target / "new").exists()
 
 
+@pytest.mark.parametrize("shell", ["/bin/dash", "/bin/zsh"])
+def test_the_prompt_of_each_shell_says_which_folder_it_is_in(target: Path, shell: str) -> None:
+    if not os.path.exists(shell):
+        pytest.skip(f"{shell} is not installed")
+    own = folder("home")  # without start-up files
+    (own / ".zshrc").write_text("")
+    env = {"SHELL": shell, "HOME": str(own)}
+    with Screen([*PODBOT, "shell", "--discard"], cwd=target, env=env) as screen:
+        screen.see(f"(podbot) {target} ")
+        screen.type("exit\r")
+        assert screen.end() == 0
+    layers.remove(own)
+
+
 def test_the_shell_takes_a_script_on_stdin(target: Path) -> None:
     result = podbot("shell", "--discard", stdin=None, input="echo sum: $((1 + 2))\nexit 4\n")
     assert (result.returncode, result.stdout) == (4, "sum: 3\n")

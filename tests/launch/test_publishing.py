@@ -143,6 +143,7 @@ def test_a_port_of_the_host_that_is_taken_is_refused_with_what_to_do(
     ):
         Publication(sandbox, Port(3000, taken.getsockname()[1]))
     assert caught.value.kind is Kind.INVALID and "0:3000" in str(caught.value.remedy)
+    assert caught.value.message.endswith("cannot be had: Address already in use")
 
 
 @pytest.mark.parametrize(

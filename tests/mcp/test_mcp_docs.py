@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from podbot.cli import mcp as command
+from podbot.cli.usage import Parser
 from podbot.mcp._stdio import MESSAGE_BYTES
 from podbot.mcp.server import THREADS, WAITING
 from podbot.sandbox.backends import NAMES
@@ -24,7 +25,7 @@ def block(language: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="podbot mcp")
+    made = Parser(prog="podbot mcp")
     command.add_arguments(made)
     return made
 

@@ -230,15 +230,12 @@ def _dispatch(words: list[str]) -> int:
         code = cast("QuickCommand", import_module(COMMANDS[words[0]][0])).quick(words[1:])
         if code is not None:
             return code
-    import argparse
-
     from podbot.cli.usage import Misread, Parser
 
     parser = Parser(
         prog="podbot",
         description=ABOUT,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"podbot {__version__}")
     subparsers = parser.add_subparsers(

@@ -308,13 +308,12 @@ def quick(words: list[str]) -> int | None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs and their options."""
-    from argparse import SUPPRESS, RawDescriptionHelpFormatter
+    from argparse import SUPPRESS
 
     from podbot.cli.usage import VerbParser
 
     parser.description = ABOUT
     parser.epilog = EXAMPLES
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
     parser.set_defaults(all=False)  # `podbot changes` alone lists
     subparsers = parser.add_subparsers(
@@ -325,7 +324,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name,
             help=verb.line,
             description=verb.about,
-            formatter_class=RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         for add in verb.add:

@@ -50,7 +50,6 @@ class Offer:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `podbot completion` takes."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("shell", choices=SHELLS, help="whose script")
 
 

@@ -37,7 +37,6 @@ _COLOURS = {"found": "32", "limited": "33", "missing": "31"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot doctor`."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print the findings as JSON")
     output.add_argument(

@@ -53,7 +53,6 @@ USAGE = "podbot exec NAME [options] -- COMMAND..."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot exec`."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = USAGE
     if isinstance(parser, Parser):
         parser.wrong = PODBOT_FAILED  # 2 would look like an exit code of the command

@@ -20,7 +20,7 @@ from podbot.changes.applying import recovery
 from podbot.cli import wording
 from podbot.cli.talk import tell, warn
 from podbot.config import places
-from podbot.runs import discarding, records
+from podbot.runs import discarding, records, unchanged
 from podbot.sandbox import layers
 from podbot.sandbox.overlay import cgroups
 from podbot.visible import visible
@@ -70,7 +70,9 @@ class Line:
     """
 
     fate: Fate
-    kind: Literal["layer", "control group", "journal", "container", "container folder", "workspace"]
+    kind: Literal[
+        "layer", "control group", "journal", "container", "container folder", "workspace", "record"
+    ]
     path: str
     targets: tuple[str, ...] = ()
     age_seconds: float | None = None
@@ -85,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot gc`."""
     parser.description = ABOUT
     parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--dry-run", action="store_true", help="change nothing, only say")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
@@ -161,6 +162,7 @@ def collect(dry_run: bool) -> list[Line]:
                 _kept(line, runs[name], may_look) if fate == "kept" and name in runs else line
             )
     lines += [Line("removed", "control group", path) for path in cgroups.sweep(dry_run)]
+    lines += [Line("removed", "record", path) for path in unchanged.sweep(dry_run)]
     return lines
 
 

@@ -64,20 +64,15 @@ NO_AGENTS = "none"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs and their options."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", required=True)
-    plain = argparse.RawDescriptionHelpFormatter
     build = verbs.add_parser(
         "build",
         help="build an image",
         description=BUILD,
         epilog=BUILD_EXAMPLES,
-        formatter_class=plain,
     )
     _add_build_options(build)
-    listing = verbs.add_parser(
-        "list", help="what was built", description=LIST, formatter_class=plain
-    )
+    listing = verbs.add_parser("list", help="what was built", description=LIST)
     for each in (build, listing):
         each.add_argument("--json", action="store_true", help="print the outcome as JSON")
         each.add_argument("--engine", metavar="URL", help=ENGINE)

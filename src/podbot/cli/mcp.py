@@ -45,6 +45,7 @@ backends:
 
 The target and what is visible are fixed by these options; no client or model can change
 them. The server ends when its client hangs up, and everything it started with it.
+
 exit codes: 0 the client hung up; 2 it could not start; 128 + N signal N ended it."""
 
 
@@ -61,10 +62,8 @@ class _Known:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot mcp`."""
-    import argparse
 
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--backend",
         choices=_Known(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from podbot.cli.run_options import network_of
 from podbot.cli.talk import tell
 from podbot.cli.wording import Column
 from podbot.errors import ConfigError
+from podbot.frozen import dataclass, replace
 from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ DONE, REFUSED = 0, 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs of `podbot net`."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="verb", required=True)
     log = verbs.add_parser("log", help="the connections of a run, by host")
     log.add_argument("id", metavar="ID", nargs="?", default="last", help="a run; default: last")
@@ -67,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a host, or a preset, as podbot run --allow takes them",
     )  # fmt: skip
     explain = verbs.add_parser("explain", help="whether a host would be reached, and why not")
-    explain.add_argument("host", metavar="HOST[:PORT]", help="the port is 443 unless it is said")
+    explain.add_argument(
+        "host", metavar="HOST[:PORT]", help="or a URL, or a request: \"GET http://HOST/PATH\"; the "
+        "port is 443 unless it is said",
+    )  # fmt: skip
     explain.add_argument("--in", dest="run", metavar="ID", help="by the rules of this run")
     explain.add_argument(
         "--allow", action="append", default=[], metavar="HOST[:PORT]",
@@ -85,10 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _log(arguments: argparse.Namespace) -> int:
-    from podbot.review import connections, finding
+    from podbot.review import connections
     from podbot.runs import records
 
-    entry = finding.find(arguments.id, records.here())
+    entry = connections.find(arguments.id, records.here())
     if arguments.follow:
         return _follow(entry, as_json=arguments.json)
     if arguments.json:
@@ -97,16 +101,29 @@ def _log(arguments: argparse.Namespace) -> int:
         lines, left_out = connections.lines(entry)
         as_data.show_long({"id": entry.id, "left_out": left_out}, "connections", lines)
         return DONE
+    if arguments.id == records.LAST:
+        tell(f"run {wording.name(entry.called)}: {wording.name(entry.made_by)}")
     found = connections.contacts(entry)
     if found:
         print("\n".join(_table(found)))
         for text in _left_out(connections.lines(entry)):
             tell(text)
     else:
-        network = None if entry.record is None else entry.record.network
-        why = "" if network is None else f" (its network was {wording.name(network)})"
-        tell(f"run {wording.name(entry.called)} went through no proxy{why}")
+        tell(_nothing_noted(entry))
     return DONE
+
+
+def _nothing_noted(entry: Entry) -> str:
+    from podbot.review import connections
+
+    run = f"run {wording.name(entry.called)}"
+    network = None if entry.record is None else entry.record.network
+    if network is not None and Network(network).proxied:
+        if entry.status == "gone" and not connections.is_remembered(entry):
+            return f"what {run} connected to is gone with its changes"
+        return f"{run} connected to nothing (its network was {wording.name(network)})"
+    why = "" if network is None else f" (its network was {wording.name(network)})"
+    return f"{run} went through no proxy{why}"
 
 
 def _follow(entry: Entry, *, as_json: bool) -> int:
@@ -181,28 +198,72 @@ def _table(found: Sequence[Contact]) -> list[str]:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    host, port = _place(arguments.host)
+    asked = _Asked.of(arguments.host)
     rules = _rules(arguments)
-    found = rules.judge(host, port)
+    found, plain = asked.judged(rules)
     if arguments.json:
         from podbot.cli import as_data
 
-        answer = {"host": host, "port": port, "allowed": found.allowed, "rule": found.rule}
+        answer = {"host": asked.host, "port": asked.port, "allowed": found.allowed}
+        answer |= {"rule": found.rule, "plain_http_only": plain}
         as_data.show({**answer, "reason": found.reason, "would_allow": found.would_allow})
     else:
-        _tell(host, port, found)
+        _tell(asked, found, plain)
     return DONE if found.allowed else REFUSED
 
 
-def _tell(host: str, port: int, found: Judgement) -> None:
-    place = f"{wording.name(host)}:{port}"
+def _tell(asked: _Asked, found: Judgement, plain: bool) -> None:
+    place = f"{wording.name(asked.host)}:{asked.port}"
     if found.allowed:
-        tell(f"{place} would be reached: {wording.text(found.rule or '')} allows it")
+        how = ", by requests of plain HTTP only" if plain else ""
+        tell(f"{place} would be reached{how}: {wording.text(found.rule or '')} allows it")
         tell("(unless its name leads to an address of this machine or of a private network)")
         return
     tell(f"{place} would be refused: {wording.text(found.reason)}")
     if found.would_allow is not None:
         tell(f"to allow it: podbot run --allow {shlex.quote(found.would_allow)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What somebody asks about: a tunnel to a host, or a request of plain HTTP."""
+
+    host: str
+    port: int
+    method: str = "CONNECT"
+    path: str | None = None
+    is_said: bool = False
+    """Whether it is said which of the two it is."""
+
+    @classmethod
+    def of(cls, text: str) -> _Asked:
+        """What is meant by ``[METHOD ]HOST[:PORT]`` or by a URL."""
+        match = re.fullmatch(r"(?:([A-Z]+) +)?(?:([A-Za-z]+)://)?(.*)", text, re.DOTALL)
+        assert match is not None  # noqa: S101 - it takes any text
+        method, scheme, rest = match[1], (match[2] or "").lower(), match[3]
+        place, slash, path = re.split("[?#]", rest)[0].partition("/")
+        if scheme:
+            place = place.rpartition("@")[2]
+        host, colon, digits = place.rpartition(":")
+        port = 80 if scheme == "http" or (method and scheme != "https") else 443
+        if colon and digits.isdigit() and len(digits) < 6 and not host.endswith(":"):
+            place, port = host, int(digits)
+        place = place.strip("[]")
+        if scheme == "http" or (method and scheme != "https"):
+            return cls(place, port, method or "GET", slash + path or "/", True)
+        return cls(place, port, is_said=bool(scheme))
+
+    def judged(self, rules: Rules) -> tuple[Judgement, bool]:
+        """What rules say of it, and whether they allow requests of plain HTTP alone.
+
+        Of a host and a port alone that is the answer where 443, the port of tunnels, is not meant.
+        """
+        found = rules.judge(self.host, self.port, self.method, self.path)
+        if found.allowed or self.is_said or self.port == 443 or found.rule is None:
+            return found, False
+        if found.rule in rules.denied:
+            return found, False
+        return replace(found, allowed=True, reason="", would_allow=None), True
 
 
 def _rules(arguments: argparse.Namespace) -> Rules:
@@ -214,10 +275,10 @@ def _rules(arguments: argparse.Namespace) -> Rules:
         return Rules() if network is None else network.rules
     if arguments.allow:
         raise ConfigError("--in and --allow exclude each other", remedy="leave one of them out")
-    from podbot.review import finding
+    from podbot.review import connections
     from podbot.runs import records
 
-    record = finding.find(arguments.run, records.here()).record
+    record = connections.find(arguments.run, records.here()).record
     network = None if record is None else Network(record.network)
     if network is not None and not network.separate:
         raise ConfigError(
@@ -225,16 +286,6 @@ def _rules(arguments: argparse.Namespace) -> Rules:
             remedy="start it with --allow HOST instead of --net host",
         )
     return network.rules if network is not None and network.proxied else Rules()
-
-
-def _place(text: str) -> tuple[str, int]:
-    """A host and a port as people write them, also as a part of a URL."""
-    scheme, found, rest = text.partition("://")
-    place = rest.partition("/")[0].rpartition("@")[2] if found else text
-    host, colon, port = place.rpartition(":")
-    if colon and port.isdigit() and len(port) < 6 and not host.endswith(":"):
-        return host.strip("[]"), int(port)
-    return place.strip("[]"), 80 if scheme == "http" and found else 443
 
 
 def _presets(arguments: argparse.Namespace) -> int:

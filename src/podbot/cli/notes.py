@@ -22,6 +22,8 @@ _ON_THE_COMMAND_LINE = {
     "Policy.readable shows one, hide_by_rule=False all": "--show PATH shows one",
 }
 """What notes of sandboxes say to programs, and the same for who types."""
+_AROUND = ", unless it is the target: "
+"""What comes before a repository that the target is only a part of."""
 
 
 def without_an_engine(error: PodbotError) -> str:
@@ -73,7 +75,8 @@ def typed(note: str) -> str:
     """A note of a sandbox in the words of the command line."""
     for said, word in _ON_THE_COMMAND_LINE.items():
         note = note.replace(said, word)
-    return note
+    about, is_around, repository = note.partition(_AROUND)
+    return f"{about}; to take all of it: --target {shlex.quote(repository)}" if is_around else note
 
 
 def missing_paths(options: Options) -> Iterator[str]:

@@ -36,7 +36,6 @@ NAME = "a name, an id, or three or more characters that one of them begins with"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot ps`."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
     parser.add_argument("--engine", metavar="URL", help=ENGINE)
 

@@ -198,6 +198,8 @@ def request_of(program: str, options: Options, hints: dict[str, str]) -> LaunchR
     if options.backend == LOCAL:
         _refuse_for_local(options)
     values, names = variables(options.env, None if options.json else program)
+    if options.net is not None and options.net.proxied and not (options.allow or options.json):
+        say(program, "note: --net allow reaches nothing unless hosts are named: --allow HOST")
     hide, show = tuple(map(absolute, options.hide)), tuple(map(absolute, options.show))
     if (hide or show) and not options.json:
         from podbot.cli import notes

@@ -15,7 +15,7 @@ from podbot.sandbox.network import Network
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 Decision = Literal["ask", "apply", "discard", "keep"]
 Kind = Literal["value", "list", "decision", "flag"]
@@ -135,7 +135,31 @@ def network_of(net: Network | None, allow: Sequence[str]) -> Network | None:
     from podbot.egress import PRESETS
 
     hosts = [word for word in allow if word not in PRESETS]
+    for word in hosts:
+        _check_preset(word, PRESETS)
     return Network.allow(*hosts, presets=[word for word in allow if word in PRESETS])
+
+
+def _check_preset(word: str, presets: Iterable[str]) -> None:
+    """Refuse what is more likely a preset mistyped than a host: one word, and nearly its name."""
+    from podbot.egress.presets import NOT_BY_NAME
+
+    if not word.isidentifier():  # with a dot, a port or a path it is a host
+        return
+    from podbot.nearest import nearest
+
+    name = word.lower()
+    near = nearest(name, presets)
+    if near is None and name not in NOT_BY_NAME:
+        return
+    from podbot.errors import ConfigError
+
+    as_host = f"podbot net presets lists them; a host of that name has its port: {word}:443"
+    raise ConfigError(
+        f"there is no preset {word!r}" + (f"; did you mean {near}?" if near else ""),
+        remedy=NOT_BY_NAME.get(name, as_host),
+        field="allow",
+    )
 
 
 def absolute(path: str) -> str:
@@ -197,11 +221,9 @@ def plain(words: list[str]) -> Options | None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Tell argparse of the same."""
-    import argparse
 
     from podbot.cli.usage import Parser
 
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     decisions = parser.add_mutually_exclusive_group()
     for name, (kind, value, help_line) in OPTIONS.items():
         if kind == "list":

@@ -30,7 +30,13 @@ examples:
   podbot shell --backend container --image debian:12
 
 The shell is $SHELL if that is installed, else bash, else sh; in a container it is bash or
-sh. Inside, $PODBOT_RUN is the id of the run. backends, exit codes: as podbot run."""
+sh. Inside, $PODBOT_RUN is the id of the run.
+
+backends, exit codes: as podbot run."""
+
+PROMPTS = {"bash": "\\w \\$ ", "zsh": "%~ %# "}
+"""How shells write the folder and what one is; all others are said to expand variables."""
+OTHERS_PROMPT = "$PWD $ "
 
 INSIDE = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 """A shell where nobody knows which there are."""
@@ -55,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _open(options: Options) -> int:
     words = (shell(),) if _is_here(options) else INSIDE
-    return perform("shell", replace(options, words=words), hints(options.backend))
+    return perform("shell", replace(options, words=words), hints(words[0], options.backend))
 
 
 def _is_here(options: Options) -> bool:
@@ -80,8 +86,9 @@ def shell() -> str:
     return which("bash") or "sh"
 
 
-def hints(backend: str | None = None) -> dict[str, str]:
+def hints(shell: str, backend: str | None = None) -> dict[str, str]:
     """What makes a prompt say where one is: shells without a start-up file take PS1 as it is,
     and the one Debian gives to bash shows the other."""
     place = "not isolated" if backend == LOCAL else "podbot"
-    return {"PS1": f"({place}) \\w \\$ ", "debian_chroot": place}
+    prompt = PROMPTS.get(os.path.basename(shell), OTHERS_PROMPT)
+    return {"PS1": f"({place}) {prompt}", "debian_chroot": place}

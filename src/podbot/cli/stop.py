@@ -35,7 +35,6 @@ FAILED = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `podbot stop`."""
     parser.description, parser.epilog = ABOUT, EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "podbot stop [--keep] [--json] [--engine URL] (NAME... | --all)"
     parser.add_argument("names", metavar="NAME", nargs="*", help=NAME)
     parser.add_argument("--all", action="store_true", help="every container of podbot's")

@@ -10,7 +10,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from podbot.nearest import nearest
 from podbot.visible import visible
@@ -20,6 +20,8 @@ _UNKNOWN = re.compile(
     r"""(['"])(?P<given>.*)\2 \(choose from (?P<known>.*)\)"""
 )
 _EXCLUDED = re.compile(r"argument (?P<one>\S+): not allowed with argument (?P<other>\S+)")
+_FOR_HELP = ("help", "usage", "man", "?")
+"""What people type to be helped."""
 _HINTS = ("did you mean", "there are: ")
 """What a message holds that says by itself how to go on."""
 _MISSING = "the following arguments are required: "
@@ -42,6 +44,58 @@ class Misread(SystemExit):
         return text if is_hinted else f"{text}\n  remedy: {self.remedy}"
 
 
+NARROW = 24
+"""Columns that are too few to write an explanation in, beside what it is of."""
+_COLUMNS = re.compile(r"(?P<left> +\S.*? {2,})(?P<right>\S.*)")
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help whose texts stay as they were written where they fit, and are broken where not."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(row for part in _parts(text) for row in _broken(part, width))
+
+
+def _parts(text: str) -> Iterator[list[str]]:
+    """Lines that belong together: those of a paragraph, or of an example with its explanation."""
+    part: list[str] = []
+    for line in text.split("\n"):
+        is_more = bool(part and part[0].strip() and line.strip())
+        if is_more and line.startswith(" "):
+            columns = _COLUMNS.fullmatch(part[0])
+            is_more = columns is not None and line.startswith(" " * len(columns["left"]))
+        elif is_more:
+            is_more = not part[0].startswith(" ")
+        if not is_more and part:
+            yield part
+            part = []
+        part.append(line)
+    yield part
+
+
+def _broken(part: list[str], width: int) -> list[str]:
+    if all(len(line) <= width for line in part):
+        return part
+    columns = _COLUMNS.fullmatch(part[0])
+    if not part[0].startswith(" "):
+        return _wrapped(" ".join(part), width)
+    if columns is None:
+        return part  # a command is not broken
+    left, words = columns["left"], " ".join([columns["right"], *map(str.strip, part[1:])])
+    room = width - len(left)
+    if room >= NARROW:
+        first, *others = _wrapped(words, room)
+        return [left + first, *(" " * len(left) + line for line in others)]
+    below = " " * (len(left) - len(left.lstrip()) + 4)
+    return [left.rstrip(), *(below + line for line in _wrapped(words, width - len(below)))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap  # only for help that does not fit
+
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
 class Parser(argparse.ArgumentParser):
     """One whose errors name the nearest word there is. Its verbs' parsers are of this kind too."""
 
@@ -52,6 +106,9 @@ class Parser(argparse.ArgumentParser):
     """Options as other programs call them, and what they are here."""
 
     _given: Sequence[str] = ()
+
+    def __init__(self, *args: Any, **options: Any):  # argparse's own, with a better formatter
+        super().__init__(*args, **{"formatter_class": Help, **options})
 
     def parse_known_args(  # type: ignore[override]  # the one form that subparsers are called in
         self, args: Sequence[str], namespace: argparse.Namespace | None = None
@@ -129,7 +186,9 @@ def options_first(words: Sequence[str], valued: Sequence[str]) -> list[str]:
 
 def _said(name: str, given: str, known: str) -> str:
     words = re.findall(r"[\w-]+", known)
-    near = nearest(given, words)
+    near = None if given in _FOR_HELP else nearest(given, words)
     hint = f"did you mean `{near}`? there" if near else "there"
+    if given in _FOR_HELP:
+        hint = "--help says what there is; there"
     place = f"{name}: " if name.startswith("-") else ""
     return f"{place}there is no `{given}`; {hint} are: {', '.join(words)}"

@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+from podbot.errors import ChangesError
 from podbot.frozen import dataclass
+from podbot.runs import records, unchanged
 from podbot.runs.records import Entry
 from podbot.sandbox import connections
 from podbot.sandbox.connections import Line
@@ -35,15 +37,42 @@ class Contact:
     would_allow: str | None = None
 
 
+def find(word: str, here: str | None = None) -> Entry:
+    """The run that is meant, as `records.find` has it, with those that changed nothing.
+
+    ``last`` is the latest here, whatever is left of it.
+    """
+    others = unchanged.entries()
+    if word == records.LAST:
+        near = [
+            each for each in (*records.entries(), *others) if here is None or each.is_about(here)
+        ]
+        if not near:
+            return records.find(word, here)  # which says what there is instead
+        return max(near, key=lambda entry: (entry.started, entry.id))
+    try:
+        return records.find(word, here)
+    except ChangesError:
+        found = next((each for each in others if word in (each.id, each.name)), None)
+        if found is None:
+            raise
+        return found
+
+
 def lines(entry: Entry) -> tuple[tuple[Line, ...], int]:
     """Each connection that was noted, the oldest first, and how many were left out."""
-    return ((), 0) if entry.layer is None else connections.read(entry.layer)
+    found = ((), 0) if entry.layer is None else connections.read(entry.layer)
+    # Its layer may have gone since it was found, as there was nothing in it.
+    return found if any(found) else unchanged.connections(entry.id)
+
+
+def is_remembered(entry: Entry) -> bool:
+    """Whether its connections are kept though nothing else of it is: it changed nothing."""
+    return any(each.id == entry.id for each in unchanged.entries())
 
 
 def followed(entry: Entry) -> Iterator[Line]:
     """Each connection as it is noted, from the first one on, until the run is over."""
-    if entry.layer is None:
-        return
     told = 0
     while True:
         live = entry.live  # asked first: what was noted before the end is told

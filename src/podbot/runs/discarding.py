@@ -8,7 +8,7 @@ still to be closed, and the next one to tidy up does that.
 from __future__ import annotations
 
 from podbot.changes.applying import undo
-from podbot.runs import records
+from podbot.runs import records, unchanged
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
 
@@ -21,6 +21,7 @@ def discard(id: str, layer: Layer | None) -> None:
     """
     trash = undo.forget(id, layer)
     records.remove(id)
+    unchanged.remove(id)
     if trash is not None:
         layers.remove(trash)
 

@@ -215,7 +215,7 @@ def write(record: Record, *, durable: bool = True) -> None:
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(_encoded(record))
+            file.write(encoded(record))
             file.flush()
             if durable:
                 os.fsync(fd)
@@ -238,7 +238,7 @@ def read(id: str) -> Record | None:
             data = file.read(MAX_RECORD + 1)
     except OSError:
         return None
-    return None if len(data) > MAX_RECORD else _decoded(id, data)
+    return None if len(data) > MAX_RECORD else decoded(id, data)
 
 
 def unreadable() -> list[Path]:
@@ -297,7 +297,8 @@ def _sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-def _encoded(record: Record) -> bytes:
+def encoded(record: Record) -> bytes:
+    """A record as text, for `decoded`."""
     data = {
         "version": VERSION,
         "id": record.id,
@@ -340,7 +341,8 @@ def _shortened(command: tuple[str, ...]) -> list[str]:
     return kept
 
 
-def _decoded(id: str, data: bytes) -> Record | None:
+def decoded(id: str, data: bytes) -> Record | None:
+    """The record that this text is of the run; None if it makes no sense."""
     try:
         found = Fields(parsed(data))
         if found.number("version") != VERSION or found.text("id") != id:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from podbot.errors import ChangesError, PodbotError
 from podbot.frozen import replace
-from podbot.runs import noting, opening, records
+from podbot.runs import noting, opening, records, unchanged
 from podbot.runs.records import MAX_EARLIER, Record
 from podbot.runs.request import LaunchRequest
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
 
 if TYPE_CHECKING:
+    from podbot.sandbox.gateway import Gateway
     from podbot.sandbox.sandbox import Sandbox
 
 
@@ -40,6 +41,8 @@ class Run:
         self._lock = threading.Lock()
         self._record: Record | None = None
         self._written = False
+        self._gateway: Gateway | None = None
+        self._had_layer = False
 
     def open(self) -> Sandbox:
         """Open its sandbox, and `begin` in it. Raises `LaunchError` and `SandboxError`."""
@@ -69,6 +72,7 @@ class Run:
             if lost is not None and (layer is None or lost.id == layer.id):
                 return lost
             record = self._record = self._record_of(sandbox, layer)
+            self._gateway, self._had_layer = sandbox.gateway, layer is not None
             if self._is_noted(layer):
                 noting.see_to(record.id)
                 # Without waiting for the disk: it is there for whoever looks after a crash of ours.
@@ -154,9 +158,17 @@ class Run:
                 late = layer is not None and record.ended is not None and not self._written
                 # By something in the background, at the last moment.
                 problem = self._write_end() if late and self._is_noted(layer) else None
+                if layer is None and self._had_layer:
+                    self._remember(record)
                 return (None if self._request.discard else layer), problem
             finally:
                 noting.release(record.id)
+
+    def _remember(self, record: Record) -> None:
+        """It changed nothing: what it connected to went with its layer, and is asked for."""
+        heard = () if self._gateway is None else self._gateway.records
+        forgotten = 0 if self._gateway is None else self._gateway.forgotten
+        unchanged.note(record, [each.as_data() for each in heard], forgotten)
 
     def _forget(self, id: str) -> Layer | None:
         """Remove a layer that holds no changes, and its record; gives one that holds some."""

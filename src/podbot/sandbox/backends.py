@@ -38,6 +38,13 @@ NAMES: tuple[str, ...] = tuple(LAUNCHERS)
 ALIASES: Mapping[str, str] = {"podman": CONTAINER}
 """Other names, and the backend that each means."""
 
+MEANT: Mapping[str, str] = {
+    **dict.fromkeys(("docker", "nerdctl", "containerd", "oci", "containers"), CONTAINER),
+    **dict.fromkeys(("bwrap", "bubblewrap", "overlayfs"), OVERLAY),
+    **dict.fromkeys(("host", "none"), LOCAL),
+}
+"""Names that people try, and the backend that each is nearest to."""
+
 ENTRY_POINTS = "podbot.sandbox"
 """The group under which another package registers its backend."""
 
@@ -80,10 +87,11 @@ def find(name: str) -> type[Launcher]:
         return loaded
     from podbot.nearest import nearest
 
-    known = (*NAMES, *others())
-    close = nearest(name, (*known, *ALIASES))
+    others_known = others()
+    close = MEANT.get(name.lower()) or nearest(name, (*NAMES, *others_known, *ALIASES))
+    able = ", ".join((OVERLAY, CONTAINER, LOCAL, *others_known))
     raise SandboxError(
         f"there is no sandbox backend {name!r}" + (f"; did you mean {close!r}?" if close else ""),
         kind=Kind.UNKNOWN_BACKEND,
-        remedy=f"use one of: {', '.join(known)}",
+        remedy=f"use one of: {able}; or {MEMORY}, for files alone: no command runs in it",
     )

@@ -74,6 +74,7 @@ class Gateway:
         self._listener: socket.socket | None = None
         self._proxy: Proxy | None = None
         self._records: deque[Record] = deque(maxlen=KEPT)
+        self._heard_count = 0
         self._hearing: list[Callable[[Record], object]] = []
         self._log: connections.Log | None = None
         self._control: Control | None = None
@@ -160,6 +161,11 @@ class Gateway:
         """What connected, the oldest first."""
         return tuple(self._records)
 
+    @property
+    def forgotten(self) -> int:
+        """How many connections there were before those that are remembered."""
+        return max(0, self._heard_count - KEPT)
+
     def hear(self, listener: Callable[[Record], object]) -> None:
         """Have this called with each record from now on, in a thread of the proxy's."""
         self._hearing.append(listener)
@@ -178,6 +184,7 @@ class Gateway:
 
     def _heard(self, record: Record) -> None:
         self._records.append(record)
+        self._heard_count += 1
         log = self._log
         if log is not None:
             log.add(record)

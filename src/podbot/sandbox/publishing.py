@@ -42,7 +42,9 @@ class Port:
     def __post_init__(self) -> None:
         for number, least in ((self.inside, 1), (self.host, 0)):
             if not least <= number < 65536:
-                raise _no_port(f"{self.host}:{self.inside}")
+                raise _no_port(
+                    self.inside if self.inside == self.host else f"{self.host}:{self.inside}"
+                )
 
     @classmethod
     def of(cls, word: str | int | Port) -> Port:
@@ -73,7 +75,7 @@ class Publication:
             self._listener = socket.create_server((HOST, port.host), backlog=64)
         except OSError as error:
             raise SandboxError(
-                f"port {port.host} of this machine cannot be had: {error.strerror}",
+                f"port {port.host} of this machine cannot be had: {os.strerror(error.errno or 0)}",
                 kind=Kind.INVALID,
                 remedy=f"choose another, or any that is free: 0:{port.inside}",
             ) from None
@@ -269,7 +271,7 @@ def _is_connection(line: socket.socket, port: int) -> bool:
 
 def _no_port(word: object) -> SandboxError:
     return SandboxError(
-        f"{word!r:.80} is no port to publish",
+        f"{str(word)!r:.80} is no port to publish",
         kind=Kind.INVALID,
         remedy="write PORT, or HOST:PORT with the port of this machine first, such as 8080:3000",
     )

@@ -1,4 +1,4 @@
-"""Git data that lies outside of the targets: a worktree's, or a submodule's."""
+"""Git data outside of the targets: a worktree's, a submodule's, that of a repository around."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from pathlib import Path
 
 from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.overlay.shared import PRIVATE
+
+ACROSS = "GIT_DISCOVERY_ACROSS_FILESYSTEM"
+"""What has git look for its data above a folder where something is mounted, as a target is."""
+
+
+def around(target: str, targets: tuple[str, ...]) -> str | None:
+    """The repository that a target lies in, if its data is outside of every target."""
+    if os.path.lexists(f"{target}/.git"):
+        return None
+    folder = target
+    while folder != "/":
+        folder = os.path.dirname(folder)
+        if os.path.isfile(f"{folder}/.git") or os.path.isfile(f"{folder}/.git/HEAD"):
+            inside = any(folder == other or is_below(folder, other) for other in targets)
+            return None if inside else folder
+    return None
 
 
 def outside(target: str, targets: tuple[str, ...]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
+from podbot.sandbox.layers.mounts import is_below
 from podbot.sandbox.limits import Limits, kept_by_guest
 from podbot.sandbox.network import gateway_only
 from podbot.sandbox.overlay import _git_data, shared
@@ -170,8 +171,21 @@ def notes(
             said.append(f"{target}: its git data at {place} is not there inside")
         else:
             said.append(f"{target}: its git data at {place} is readable, not writable")
+    around = (_git_data.around(target, targets) for target in targets)
+    for repository in dict.fromkeys(filter(None, around)):
+        at_home = home_layer is not None and is_below(f"{repository}/.git", home_layer)
+        said.append(_of_repository(repository, _git_data.covered(repository) and not at_home))
     for path in uncovered:
         said.append(f"{path} does not exist; should it come to be, it would be readable inside")
     if home_layer is not None:
         said.append(f"other writes below {home_layer} are thrown away at close")
     return tuple(said)
+
+
+def _of_repository(repository: str, is_covered: bool) -> str:
+    """What becomes of a repository that a target is only a part of."""
+    if is_covered:
+        what = f"the repository {repository} around the target is not there inside"
+    else:
+        what = f"commits to the repository {repository} around the target are not kept"
+    return f"{what}, unless it is the target: {repository}"

@@ -298,6 +298,8 @@ class OverlayLauncher(Launcher):
             if repository is not None:
                 binds.append(_shown(repository))
         environment = self.policy.environment_inside(Path(view.home_inside))
+        if any(_git_data.around(target, view.targets) for target in view.targets):
+            environment.setdefault(_git_data.ACROSS, "1")
         veiling = view.veiling(
             self.policy, [bind["at"] for bind in binds if not bind["covers"]], environment["PATH"]
         )
