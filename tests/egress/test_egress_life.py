@@ -98,7 +98,8 @@ def test_a_connection_that_came_at_the_last_moment_is_closed_too() -> None:
             assert last.recv(1) == b""
     gc.disable()  # whatever was forgotten is not to be found by it
     try:
-        assert len(os.listdir("/proc/self/fd")) == before
+        # Something of an earlier test's may have gone meanwhile.
+        assert len(os.listdir("/proc/self/fd")) <= before
     finally:
         gc.enable()
 

@@ -124,7 +124,7 @@ def test_closing_ends_what_goes_through_and_lets_go_of_the_port(sandbox: Overlay
         assert line.recv(1) == b""
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(published.address)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_after_the_sandbox_a_published_port_ends_connections(project: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_guest_that_hands_over_something_else_is_not_believed(
             lying = Lying(*[given.fileno()] * count)
             with pytest.raises(SandboxError, match="no connection"):
                 connected(lying, 3000)  # type: ignore[arg-type]  # what of it is asked, it has
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
 
 
 class Lingering(Lying):

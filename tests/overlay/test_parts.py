@@ -16,7 +16,16 @@ from podbot import kernel, system_calls
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.sandbox import Limits, Policy, interpreter, layers, wire
 from podbot.sandbox.layers import copying, disk_watcher, mounts
-from podbot.sandbox.overlay import _failures, _git_data, _hiding, _report, _seccomp, cgroups, owner
+from podbot.sandbox.overlay import (
+    _failures,
+    _git_data,
+    _hiding,
+    _report,
+    _seccomp,
+    ahead,
+    cgroups,
+    owner,
+)
 from podbot.sandbox.overlay.cgroups import NO_GROUP, Group
 
 
@@ -346,6 +355,7 @@ def test_two_who_remove_the_same_layer_do_not_stop_each_other(
 
 def test_a_zygote_that_cannot_start_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "command", lambda *_: ["/nonexistent/python"])
+    monkeypatch.setattr(ahead, "_begun", None)  # some test of the command line may have begun one
     gc.collect()  # what earlier tests left may still go in between, but nothing may come
     before = open_now()
     with pytest.raises(FileNotFoundError):  # the launcher names it for the caller
