@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 from podbot.sandbox import interpreter
 from podbot.sandbox.guest import globs, patterns, refusals, ripgrep, spawning, syscalls, trees
+from podbot.sandbox.guest.evaluations import Evaluation
 
 
 @pytest.fixture
@@ -228,3 +232,32 @@ def test_a_folder_moved_away_ends_the_walk(tmp_path: Path) -> None:
         assert len(list(walking)) < 2 * depth  # it ends, and does not leave the tree
     finally:
         os.close(fd)
+
+
+def test_a_fork_that_was_stopped_just_when_it_got_its_order_is_killed() -> None:
+    """A signal may reach it late: it was seen to wait, and never begins."""
+    later: list[Callable[[], object]] = []
+    killed: list[int] = []
+    loop = SimpleNamespace(after=lambda _, action: later.append(action) or [action])
+    evaluation: Any = object.__new__(Evaluation)
+    evaluation.guest, evaluation.status = SimpleNamespace(loop=loop), None
+    evaluation.kill = lambda: killed.append(fork.pid)
+    with subprocess.Popen(["sleep", "1000"]) as fork:
+        try:
+            evaluation._see_it_begin(fork.pid)
+            later.pop()()
+            assert killed == [] and len(later) == 1, "it may be slow: looked at again"
+            fork.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, fork.pid, os.WSTOPPED | os.WNOWAIT)
+            later.pop()()
+            assert killed == [fork.pid] and later == []
+        finally:
+            fork.kill()
+    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as fork:
+        try:
+            killed.clear()
+            evaluation._see_it_begin(fork.pid)
+            later.pop()()
+            assert killed == [] and later == [], "it has begun"
+        finally:
+            fork.kill()

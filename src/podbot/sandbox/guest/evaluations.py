@@ -34,6 +34,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from podbot.sandbox.guest.loop import Timer
     from podbot.sandbox.guest.requests import Guest
     from podbot.sandbox.guest.spawning import Actions
     from podbot.sandbox.guest.wire import Head
@@ -223,6 +224,7 @@ class Evaluation(Exec):
     def __init__(self, guest: Guest, request: Head, code: bytes) -> None:
         self._mark: str = request["mark"]
         self._is_fork = False
+        self._until_begun: Timer | None = None
         argv = [*ISOLATED, guest.workdir, self._mark]
         super().__init__(guest, request, argv, None, guest.workdir, code)
 
@@ -239,14 +241,33 @@ class Evaluation(Exec):
             pid = template.fork(self._mark, self.number, streams)
             if pid is not None:
                 self._is_fork = True
+                self._see_it_begin(pid)
                 return pid
             self.guest.evaluations.drop()
         return super().start(argv, env, cwd, actions)
+
+    def _see_it_begin(self, pid: int) -> None:
+        """What stopped the fork may have reached it only after it was seen to wait."""
+        self._until_begun = self.guest.loop.after(ANSWER_SECONDS, lambda: self._look_at(pid))
+
+    def _look_at(self, pid: int) -> None:
+        try:
+            has_begun = self.status is not None or os.getsid(pid) == pid
+        except OSError:
+            return
+        if has_begun:
+            return
+        if _doing(pid) in "Tt":
+            self.kill()  # it would never begin
+        else:
+            self._see_it_begin(pid)
 
     def finish(self) -> None:
         """Answer; the next one may then find a template."""
         first = not self._finished
         super().finish()
+        if self._finished and self._until_begun is not None:
+            self._until_begun.clear()
         if first and self._finished and not self._is_fork:
             self.guest.evaluations.prepare(self._origin)
 
