@@ -206,7 +206,7 @@ def test_without_a_verb_all_is_that_of_the_list(
     assert "agent" in shown
 
 
-def test_a_run_that_left_no_changes_is_not_kept_and_no_help_promises_it(
+def test_a_run_that_left_no_changes_is_not_listed_and_no_help_promises_it(
     project: Path, capsys: Captured
 ) -> None:
     assert main(["run", "--keep", "--name", "idle", "--", "true"]) == 0
@@ -217,4 +217,4 @@ def test_a_run_that_left_no_changes_is_not_kept_and_no_help_promises_it(
 
     shown = " ".join(capsys.readouterr().out.split())
     assert "also those elsewhere, and those whose changes are gone" in shown
-    assert "A run that left no changes is not kept." in shown
+    assert "A run that left no changes is not listed." in shown

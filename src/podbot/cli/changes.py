@@ -49,7 +49,7 @@ stderr; with --json also on stdout, as {"error": {"kind", "message", "remedy"}}.
 LIST = """\
 What is there to look at: the runs whose changes are still there and whose target is
 this folder or one around it, the newest first. As data: all of them. A run that left
-no changes is not kept. `podbot changes`, also with --all, means the same."""
+no changes is not listed. `podbot changes`, also with --all, means the same."""
 
 SHOW = """\
 All about a run: its command and end, what it changed, what would run once it is
