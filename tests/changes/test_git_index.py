@@ -21,6 +21,7 @@ from podbot.changes.model import ChangeSet
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox import layers
 from podbot.sandbox.layers import Layer
+from podbot.sandbox.policy import Policy
 
 GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
 
@@ -195,6 +196,49 @@ def test_a_status_in_the_sandbox_is_no_change(project: Path) -> None:
     changes, _ = worked_on(project, "export HOME=$PWD; touch -d 2001-01-01 b; git status")
 
     assert "index" not in [each.path.rpartition("/")[2] for each in changes]
+
+
+def test_a_status_on_the_host_does_not_stop_the_apply_of_a_commit(project: Path) -> None:
+    changes, _ = worked_on(project, COMMIT)
+    refresh(project)
+    again = capture(whole_layer(changes))
+
+    assert conflicts(again) == ()
+    apply(again, allow_flagged=True)
+    assert git(project, "log", "--format=%s").split() == ["second", "first"]
+    assert git(project, "status", "--porcelain") == ""
+
+
+def test_a_status_on_the_host_does_not_stop_the_apply_of_what_was_staged(project: Path) -> None:
+    changes, _ = worked_on(project, "export HOME=$PWD; echo more >> a; git add a")
+    refresh(project)
+
+    assert conflicts(capture(whole_layer(changes))) == ()
+
+
+def test_what_was_staged_on_the_host_meanwhile_stops_the_apply_of_a_commit(project: Path) -> None:
+    changes, _ = worked_on(project, COMMIT)
+    (project / "mine").write_text("mine\n")
+    git(project, "add", "mine")
+
+    [found] = conflicts(capture(whole_layer(changes)))
+    assert found.path == ".git/index"
+    assert found.message == "the host has changed it since"
+
+
+def test_an_index_that_the_policy_hides_is_not_kept(project: Path) -> None:
+    changes, _ = worked_on(project, "echo more >> a", policy=Policy(hidden=(f"{project}/.git",)))
+
+    assert not [*whole_layer(changes).path.glob("*.index")]
+
+
+def test_an_index_that_is_no_file_hinders_no_sandbox(project: Path) -> None:
+    (project / ".git/index").unlink()
+    os.mkfifo(project / ".git/index")
+
+    changes, _ = worked_on(project, "echo more >> a")
+
+    assert not [*whole_layer(changes).path.glob("*.index")]
 
 
 def test_a_status_after_an_undo_does_not_stop_the_next_apply(project: Path) -> None:

@@ -15,7 +15,7 @@ from io import FileIO
 from typing import BinaryIO
 
 from podbot.changes import _git_index, next_steps
-from podbot.changes.model import State
+from podbot.changes.model import State, gone
 from podbot.changes.tree import Place, Tree
 from podbot.errors import ChangesError, Kind
 from podbot.sandbox import extents
@@ -42,7 +42,7 @@ class LayerAndHost:
         try:
             self.lower = Tree(self.target)
         except OSError as error:
-            self.notes.append(f"the target {self.target} is not there: {error.strerror}")
+            self.notes.append(f"{gone(self.target, error)}; what was deleted in it is not seen")
         self._hidden = {
             os.path.relpath(path, self.target)
             for path in layer.hidden

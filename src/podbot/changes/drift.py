@@ -29,11 +29,13 @@ from podbot.changes.model import (
     Merge,
     OldFacts,
     State,
+    gone,
 )
 from podbot.changes.select import is_new_folder
 from podbot.changes.tree import Tree
 from podbot.frozen import dataclass
-from podbot.sandbox import extents
+from podbot.sandbox import extents, layers
+from podbot.sandbox.layers import first_index
 
 CHANGED_SINCE = "the host has changed it since"
 MAYBE_CHANGED_SINCE = f"{CHANGED_SINCE}, or only touched it: what it held then is not known"
@@ -95,7 +97,7 @@ def examine(changes: ChangeSet) -> Examined:
         try:
             tree = Tree(target)
         except OSError as error:
-            message = f"the target {target} is not there: {error.strerror}"
+            message = gone(target, error)
             found += [
                 Conflict(change, change.path, ConflictKind.BLOCKED, None, message) for change in own
             ]
@@ -344,6 +346,8 @@ class _Check:
             return True  # of a mode the bytes are the same, and then it is a time that differs
         if self._lists_the_same(change, path, host) or self._lists_as_left(path, where, host):
             return True
+        if self._lists_as_at_start(path, host):
+            return True
         base = self._bases.of(where) if self._changes.olds is None else None
         if base is None or not host.is_dressed_as(base.state):
             return False
@@ -360,7 +364,10 @@ class _Check:
     def _knows_what_was(self, where: str) -> bool:
         """Whether it is known what a file held when the sandbox began, and so that it differs."""
         if self._changes.olds is None:
-            return self._bases.of(where) is not None
+            first = self._first_index(where)
+            return self._bases.of(where) is not None or (
+                first is not None and os.path.exists(first)
+            )
         facts = self._changes.olds.get(where)
         return facts is not None and facts.sha256 is not None
 
@@ -391,6 +398,26 @@ class _Check:
         return listing is not None and self._ledger.explains_listing(
             where, listing, since, changes.layer_id
         )
+
+    def _lists_as_at_start(self, path: str, host: State) -> bool:
+        """Whether it is an index of git's that lists what it did when the sandbox began."""
+        first = self._first_index(f"{self._tree.path}/{path}")
+        if first is None or host.type is not FILE:
+            return False
+        try:
+            with open(first, "rb") as before, self._tree.open(path) as now:
+                return _git_index.same_listing(before, now)
+        except OSError:
+            return False
+
+    def _first_index(self, where: str) -> str | None:
+        """Where an index of git's would be kept as the sandbox found it."""
+        changes = self._changes
+        is_first = where == f"{self._tree.path}/{first_index.PATH}"
+        if not is_first or changes.olds is not None or changes.layer_id is None:
+            return None
+        layer = layers.get(changes.layer_id)
+        return None if layer is None else layer.first_index(self._tree.path)
 
     def _is_ours(self, where: str, host: State) -> bool:
         """Whether podbot itself left it there, with what the sandbox saw or has given."""

@@ -7,6 +7,7 @@ folder (the old side) and from the layer (the new side). Nothing here decides or
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -245,6 +246,17 @@ class Merge:
     def is_clean(self) -> bool:
         """Whether the change is the merge of both versions."""
         return self.merged is not None and not self.overlaps
+
+
+def gone(target: str, error: OSError) -> str:
+    """Why nothing can be seen of a target, in plain words."""
+    if error.errno == errno.ENOENT:
+        return f"the folder {target} is not there: it was moved, renamed or removed"
+    if error.errno == errno.ELOOP or os.path.islink(target):
+        return f"{target} is reached by a link now, which is not followed"
+    if error.errno == errno.ENOTDIR:
+        return f"{target} is not a folder any more"
+    return f"the folder {target} cannot be opened: {error.strerror}"
 
 
 class Contents(Protocol):

@@ -15,6 +15,17 @@ ALLOW = "look at it, then allow these paths (allow_flagged=…) or leave them ou
 ALLOW_IN_REVIEW = "look at it, then allow these paths (allow=…) or leave them out"
 
 
+LOADED = "`review.load('FILE.tar', 'DIR')`"
+
+
 def save(run: str) -> str:
     """To save what cannot be applied."""
     return f"save the changes: `review.open({run!r}).save('FILE.tar')`"
+
+
+def elsewhere(run: str) -> str:
+    """To apply what has lost its target."""
+    return (
+        "move it back to where it was, and do this again; or take the changes to another folder:"
+        f" `review.open({run!r}).save('FILE.tar')`, then {LOADED}"
+    )

@@ -66,7 +66,12 @@ class Tree:
         """Hold a folder; no step of its path may be a link (`OSError` else)."""
         self.path = os.fspath(path)
         self._open: OrderedDict[str, Held] = OrderedDict()
-        self._held: Held | None = Held(kernel.open_real(os.fsencode(self.path), _FOLDER))
+        try:
+            fd = kernel.open_real(os.fsencode(self.path), _FOLDER)
+        except kernel.KernelError as error:  # which says the name of the call
+            number = error.errno or 0
+            raise OSError(number, os.strerror(number), self.path) from None
+        self._held: Held | None = Held(fd)
         self._last: tuple[str, Held] = "", self._held  # the folder that was asked for last
 
     def __enter__(self) -> Self:

@@ -48,7 +48,8 @@ stderr; with --json also on stdout, as {"error": {"kind", "message", "remedy"}}.
 
 LIST = """\
 What is there to look at: the runs whose changes are still there and whose target is
-this folder or one around it, the newest first. As data: all of them."""
+this folder or one around it, the newest first. As data: all of them. A run that left
+no changes is not kept. `podbot changes`, also with --all, means the same."""
 
 SHOW = """\
 All about a run: its command and end, what it changed, what would run once it is
@@ -184,7 +185,7 @@ def _paths(parser: argparse.ArgumentParser) -> None:
 
 def _all(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--all", action="store_true", help="also those elsewhere, and those that left no changes"
+        "--all", action="store_true", help="also those elsewhere, and those whose changes are gone"
     )
 
 
@@ -277,7 +278,9 @@ PLAIN_WORDS = {"list": 0, "show": 1, "diff": 1_000_000}
 
 def quick(words: list[str]) -> int | None:
     """Look, if that is all that plain words ask for; None if argparse has to read them."""
-    verb, *rest = words or ["list"]
+    if all(word in ("--all", "--json") for word in words):
+        words = ["list", *words]  # with no verb it lists, as with none of these
+    verb, *rest = words
     known = PLAIN.get(verb)
     if known is None or any(word[:1] == "-" and word not in (*known, "--json") for word in rest):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from podbot import review
-from podbot.changes.applying.apply import Applied
+from podbot.changes.applying.apply import Applied, check_targets
 from podbot.cli import as_data, care, outcomes, picking, remedies, summaries, wording
 from podbot.cli.progress import Progress
 from podbot.cli.remedies import Given, typed
@@ -21,6 +21,7 @@ from podbot.cli.showing import (
     opened,
     selected,
     tell_how_to_decide,
+    tell_in_conflict,
     tell_live,
     tell_lost,
     tell_undecided,
@@ -81,6 +82,7 @@ def pick(arguments: argparse.Namespace) -> int:
     found, changes = selected(arguments)
     with typed(found.entry.called, Given.of(arguments)):
         refuse_live(found.entry, "applied")
+        check_targets(changes)
     talk = talk_on(sys.stderr if arguments.json else sys.stdout)
     talk.forget_typed()
     try:
@@ -158,6 +160,7 @@ def save(arguments: argparse.Namespace) -> int:
         return DONE
     tell(outcomes.saved(saved))
     tell_lost(saved.not_carried)
+    tell_in_conflict(saved.in_conflict, found.entry.called)
     if saved.format == "tar":
         tell_undecided(saved.undecided, found.entry.called)
     elif saved.undecided:

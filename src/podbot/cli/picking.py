@@ -346,4 +346,5 @@ class _Picking:
         self.talk.show(lines)
 
     def _diffs(self, changes: Sequence[Change]) -> Iterator[str]:
-        return diff_lines(self.found.changes, changes, self.talk.display)
+        conflicts = self.found.conflicts
+        return diff_lines(self.found.changes, changes, self.talk.display, conflicts)

@@ -131,6 +131,8 @@ def _said_by_review(word: str, given: Given) -> Mapping[str | None, str]:
         f"podbot changes discard {run}",
         files.UNDECIDED: "`podbot changes pick` asks; or save a FILE.tar in place of "
         f"{wording.name(given.file)}, which is merged where it is loaded",
+        files.IN_CONFLICT: f"see both sides: {command('diff', word, given.paths)}; decide on each:"
+        f" {command('pick', word, given.paths)}; or save a FILE.tar, which keeps all",
         files.NO_FORMAT: "name a FILE.tar (everything, for `podbot changes load`) or a FILE.patch"
         " (for git)",
         files.NOT_SAVED: "name a file that `podbot changes save` wrote",
@@ -176,6 +178,7 @@ def in_commands(text: str) -> str:
         next_steps.RUNS: "`podbot changes list --all` lists all",
         next_steps.START: "podbot run -- COMMAND",
         next_steps.APPLIED: "`podbot changes show` says what was applied from a run",
+        next_steps.LOADED: "podbot changes load FILE.tar --target DIR",
         next_steps.SMALLER: "save some of them by PATH and leave out the largest;"
         " `podbot changes show` says which they are",
         next_steps.SAVED_ALONE: "load only what `podbot changes save` wrote, whole and unchanged",

@@ -179,6 +179,8 @@ class _End:
         self.talk.say(outcomes.saved(saved))
         for line in saved.not_carried:
             self.talk.say(f"  not in the patch: {wording.text(line)}")
+        for line in saved.in_conflict:
+            self.talk.say(f"  not in the patch, in conflict: {wording.text(line)}")
 
     # What may become of it
 

@@ -196,6 +196,7 @@ def diff(arguments: argparse.Namespace) -> int:
 
 
 def _diff_lines(found: Review, changes: ChangeSet, arguments: argparse.Namespace) -> Iterable[str]:
+    from podbot.changes import drift
     from podbot.changes.folding import folds
     from podbot.cli.diffs import diff_lines, diffs_but_folded
     from podbot.review.picking import meant_by
@@ -205,7 +206,8 @@ def _diff_lines(found: Review, changes: ChangeSet, arguments: argparse.Namespace
     # Who names such a folder, or something in it, wants to see it.
     whole = found.changes
     if arguments.all or all(_is_named(fold, paths) for fold in folds(changes, whole)):
-        return diff_lines(changes, changes, display)
+        conflicts = {each.change.where: each for each in drift.conflicts(changes)}
+        return diff_lines(changes, changes, display, conflicts)
     about = summaries.summarized(found, changes)
     unfolded = {
         change.where for fold in about.folds if _is_named(fold, paths) for change in fold.changes
@@ -226,6 +228,7 @@ def _is_named(fold: Fold, paths: Sequence[str]) -> bool:
 def _print_patch(entry: Entry, changes: ChangeSet) -> None:
     from podbot.changes import undecided
     from podbot.changes.diffs.patch import not_in_patch, patch
+    from podbot.review.for_patch import for_patch
 
     if wording.is_terminal(sys.stdout):
         raise ChangesError(
@@ -234,10 +237,12 @@ def _print_patch(entry: Entry, changes: ChangeSet) -> None:
             remedy="send it to a file or a program, or leave --patch out",
         )
     sys.stdout.flush()
-    for piece in patch(changes):
+    chosen = for_patch(changes)
+    for piece in patch(chosen.changes):
         sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
-    tell_lost(not_in_patch(changes))
+    tell_lost(not_in_patch(chosen.changes))
+    tell_in_conflict(chosen.in_conflict, entry.called)
     if undecided.lines(changes):
         tell_how_to_decide(entry.called)
 
@@ -283,6 +288,19 @@ def tell_undecided(lines: Sequence[str], called: str) -> None:
         for line in lines:
             warn(f"  {wording.message(remedies.with_names(line))}")
         tell_how_to_decide(called)
+
+
+def tell_in_conflict(lines: Sequence[str], called: str) -> None:
+    """Say what a patch leaves out, as it would take back what the host did."""
+    if lines:
+        warn("podbot: left out of the patch, which would take back what the host has now:")
+        for line in lines:
+            warn(f"  {wording.text(remedies.with_names(line))}")
+        warn(f"podbot: to see both sides: {remedies.command('diff', called)}")
+        warn(
+            f"        to decide on each: {remedies.command('pick', called)};"
+            " or save a FILE.tar, which keeps all"
+        )
 
 
 def tell_how_to_decide(called: str) -> None:

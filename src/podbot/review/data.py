@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from podbot.changes.diffs.diff import FileDiff
     from podbot.changes.diffs.hunks import Hunk
     from podbot.changes.diffs.three_way import Overlap
+    from podbot.changes.drift import Conflict
     from podbot.errors import PodbotError
     from podbot.review.connections import Contact
     from podbot.review.files import Saved
@@ -186,14 +187,19 @@ def change(change: Change, found: Summary, diff: FileDiff) -> Data:
             {"level": flag.level.value, **text("reason", flag.reason)}
             for flag in found.flags.get(change.where, ())
         ],
-        "conflict": conflict
-        and {
-            "kind": conflict.kind.value,
-            **text("path", conflict.path),
-            **text("message", conflict.message),
-            "host": state(conflict.host),
-        },
+        "conflict": _conflict(conflict),
         "merge": _merge(found.changes.merges.get(change.where)),
+    }
+
+
+def _conflict(conflict: Conflict | None) -> Data | None:
+    if conflict is None:
+        return None
+    return {
+        "kind": conflict.kind.value,
+        **text("path", conflict.path),
+        **text("message", conflict.message),
+        "host": state(conflict.host),
     }
 
 
@@ -241,19 +247,25 @@ def _content(key: str, lines: bytes) -> Data:
 
 def files(changes: ChangeSet) -> Iterator[Data]:
     """The lines of each change, compared as it is asked for."""
+    from podbot.changes import drift
     from podbot.changes.diffs.diff import diff
 
-    return (file_diff(diff(changes, each), changes.merges.get(each.where)) for each in changes)
+    conflicts = {each.change.where: each for each in drift.conflicts(changes)}
+    return (
+        file_diff(diff(changes, each), changes.merges.get(each.where), conflicts.get(each.where))
+        for each in changes
+    )
 
 
-def file_diff(diff: FileDiff, merge: Merge | None = None) -> Data:
-    """The lines of one change, and what it met of other runs."""
+def file_diff(diff: FileDiff, merge: Merge | None = None, conflict: Conflict | None = None) -> Data:
+    """The lines of one change, what it met of other runs, and what the host did meanwhile."""
     return {
         **place(diff.change),
         "binary": diff.binary,
         "large": diff.large,
         **text("note", diff.note),
         "hunks": [_hunk(hunk) for hunk in diff.hunks],
+        "conflict": _conflict(conflict),
         "merge": _merge(merge),
     }
 
@@ -309,6 +321,7 @@ def saved(outcome: Saved) -> Data:
         "size": outcome.size,
         **texts("not_carried", outcome.not_carried),
         **texts("undecided", outcome.undecided),
+        **texts("in_conflict", outcome.in_conflict),
     }
 
 

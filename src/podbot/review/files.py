@@ -12,6 +12,7 @@ from podbot.changes.diffs.text import listed, shown_name
 from podbot.errors import ChangesError, Kind
 from podbot.frozen import dataclass
 from podbot.review._named_files import new_file, opened_to_read
+from podbot.review.for_patch import for_patch
 
 if TYPE_CHECKING:
     from podbot.changes.model import ChangeSet
@@ -21,6 +22,7 @@ PATCHES = (".patch", ".diff")
 TARBALL = ".tar"
 
 UNDECIDED = "decide which lines to take, or save a FILE.tar, which is merged where it is loaded"
+IN_CONFLICT = "look at both sides and take what is wanted, or save a FILE.tar, which keeps all"
 NO_FORMAT = "name a FILE.tar (everything, to be loaded again) or a FILE.patch (for git)"
 NOT_SAVED = "name a file that was saved"
 
@@ -30,7 +32,8 @@ class Saved:
     """A file that now holds ``changes_count`` changes.
 
     ``not_carried`` is what a patch has no room for. ``undecided`` is what another run did, too, and
-    nobody has decided on: a line for each path.
+    nobody has decided on: a line for each path. ``in_conflict`` is what a patch leaves out, as it
+    would take back what the host has done since.
     """
 
     file: str
@@ -39,19 +42,26 @@ class Saved:
     changes_count: int
     not_carried: tuple[str, ...] = ()
     undecided: tuple[str, ...] = ()
+    in_conflict: tuple[str, ...] = ()
 
 
 def save(changes: ChangeSet, file: str) -> Saved:
     """Write changes to a new file; its ending says whether as a tarball or as a patch.
 
     The file is there once it is whole, and else never. Raises `ChangesError`: ``exists``,
-    ``invalid`` for another ending, ``conflict`` if all of a patch is to be decided on first,
-    ``disk_full``, ``io``.
+    ``invalid`` for another ending, ``conflict`` if all of a patch is to be decided on first, or in
+    conflict with the host, ``disk_full``, ``io``.
     """
     from podbot.changes import undecided
 
     format_ = _format(file)
-    held = changes if format_ == "tar" else _without_undecided(changes)
+    held, open_ = changes, tuple(undecided.lines(changes))
+    in_conflict: tuple[str, ...] = ()
+    if format_ == "patch":
+        held = _without_undecided(changes)
+        changes, in_conflict = _without_conflicts(changes)
+        if in_conflict:
+            held = undecided.without_undecided(changes)
     try:
         with new_file(file) as out:
             lost = _written(changes, format_, out)
@@ -67,7 +77,7 @@ def save(changes: ChangeSet, file: str) -> Saved:
             kind=Kind.DISK_FULL if full else Kind.IO,
             remedy="free some space, or name a file elsewhere" if full else "name a file elsewhere",
         ) from None
-    return Saved(file, format_, size, len(held), lost, tuple(undecided.lines(changes)))
+    return Saved(file, format_, size, len(held), lost, open_, in_conflict)
 
 
 def _without_undecided(changes: ChangeSet) -> ChangeSet:
@@ -83,6 +93,19 @@ def _without_undecided(changes: ChangeSet) -> ChangeSet:
             remedy=UNDECIDED,
         )
     return found
+
+
+def _without_conflicts(changes: ChangeSet) -> tuple[ChangeSet, tuple[str, ...]]:
+    """The same without what the host has changed since; raises if nothing else is there."""
+    found = for_patch(changes)
+    if changes and not found.changes:
+        raise ChangesError(
+            "the host has changed all of this since, and a patch would take that back:\n"
+            + listed(found.in_conflict),
+            kind=Kind.CONFLICT,
+            remedy=IN_CONFLICT,
+        )
+    return found.changes, found.in_conflict
 
 
 def _format(file: str) -> Literal["tar", "patch"]:

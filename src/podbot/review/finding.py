@@ -95,7 +95,7 @@ def entries(
 ) -> list[Entry]:
     """Every run, the newest first; of a folder (``here``), or of so many seconds ago, alone.
 
-    Runs that left nothing are among them. Heals first what was interrupted.
+    Runs whose changes are gone are among them. Heals first what was interrupted.
     """
     reading.heal()
     found = records.entries()

@@ -37,6 +37,7 @@ from podbot.changes.model import (
     FileType,
     Merge,
     State,
+    gone,
 )
 from podbot.changes.select import select
 from podbot.changes.tree import Tree
@@ -78,15 +79,38 @@ def apply(
 
     Raises `ChangesError`: ``invalid`` for what none of these is, ``nothing_selected``, ``flagged``,
     ``conflict``, ``disk_full``, ``permission`` (a folder is not ours to write), ``apply_failed``,
-    ``in_use``, ``state_failed``.
+    ``in_use``, ``state_failed``, ``target_missing``.
     """
     on_conflict = given.one_of("on_conflict", on_conflict, given.ON_CONFLICT)
     chosen = select(changes, given.paths("only", only))
     picked = _picked(chosen, hunks or {})
+    check_targets(chosen)
     _check_flags(chosen, allow_flagged)
     with recovery.at_work(changes.targets, "applying", changes.layer_id) as recovered:
         done = _Application(changes, chosen, on_conflict).run(picked)
         return replace(done, recovered=tuple(recovered.lines))
+
+
+def check_targets(chosen: ChangeSet) -> None:
+    """Refuse changes whose targets were moved or removed: no way of deciding leads any further.
+
+    Raises `ChangesError` (``target_missing``) if none of the targets of these is there.
+    """
+    reasons = []
+    for target in dict.fromkeys(change.target for change in chosen):
+        try:
+            Tree(target).close()
+        except OSError as error:
+            reasons.append(gone(target, error))
+        else:
+            return
+    if reasons:
+        run = chosen.layer_id
+        raise ChangesError(
+            "; ".join(reasons),
+            kind=Kind.TARGET_MISSING,
+            remedy="move it back to where it was" if run is None else next_steps.elsewhere(run),
+        )
 
 
 def _picked(

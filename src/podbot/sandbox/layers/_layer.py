@@ -16,7 +16,7 @@ from pathlib import Path
 from podbot.errors import Kind, LaunchError, SandboxError
 from podbot.frozen import dataclass
 from podbot.json_fields import Fields, parsed
-from podbot.sandbox.layers import closed
+from podbot.sandbox.layers import closed, first_index
 from podbot.sandbox.layers._files import DISCARDED, FILLING, HIDDEN, META, NAME, TRASH, locked
 from podbot.sandbox.layers._removing import remove, throw_away, unmake
 from podbot.sandbox.layers._root import ROOT_VARIABLE, checked_root, entries, place, root
@@ -75,6 +75,12 @@ class Layer:
     def baseline(self, index: int) -> Path:
         """Where the manifest of a target's copy is, in a layer that is one."""
         return self.path / f"{index}.base"
+
+    def first_index(self, target: str) -> str | None:
+        """Where git's index of a target is kept as the sandbox found it, if it is."""
+        if target not in self.targets:
+            return None
+        return first_index.file(self.path, self.targets.index(target))
 
     @property
     def throw_away_home(self) -> Path:
@@ -183,6 +189,8 @@ def create(
                 if method != "copy":
                     os.mkdir(f"{base}/{index}.work", 0o700)
                 _make_upper(f"{base}/{index}.upper", target)
+                if _begins_from_host(method, filling) and not _hides_index(target, inside):
+                    first_index.keep(path, index, target)
             if home:
                 os.mkdir(f"{base}/home.work", 0o700)
                 os.mkdir(f"{base}/home.upper", 0o700)
@@ -216,6 +224,15 @@ def create(
             remedy=f"free some space or descriptors, or set {ROOT_VARIABLE} to another disk",
         ) from None
     return layer, lock
+
+
+def _begins_from_host(method: str, filling: bool) -> bool:
+    """Whether a sandbox begins with what the host has: not over a layer or with an archive."""
+    return method == "copy" or (method == "overlay" and not filling)
+
+
+def _hides_index(target: str, hidden: tuple[str, ...]) -> bool:
+    return any(f"{target}/{first_index.PATH}/".startswith(f"{path}/") for path in hidden)
 
 
 def program() -> str:

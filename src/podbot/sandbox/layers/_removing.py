@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from podbot.sandbox.layers import first_index
 from podbot.sandbox.layers._files import DISCARDED, META, TRASH
 from podbot.sandbox.layers._root import entries
 
@@ -44,6 +45,9 @@ def unmake(path: Path, targets: int) -> None:
     """Remove a layer that nothing was written to: by name, as descriptors may have run out."""
     with contextlib.suppress(OSError):
         os.unlink(path / META)
+    for index in range(targets):
+        with contextlib.suppress(OSError):
+            os.unlink(first_index.file(path, index))
     parts = [*map(str, range(targets)), "home"]
     for name in (f"{part}.{kind}" for part in parts for kind in ("upper", "work")):
         with contextlib.suppress(OSError):
