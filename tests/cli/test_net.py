@@ -298,6 +298,7 @@ def test_the_log_of_the_latest_run_is_there_though_it_changed_nothing(project: P
     assert "denied.example" in log and "older" not in log
     each = json.loads(podbot(project, "net", "log", "--json").stdout)
     assert [line["host"] for line in each["connections"]] == ["denied.example"]
+    assert "refused denied.example:443" in podbot(project, "net", "log", "--follow").stdout
     # Its rules are known too, and of the review nothing is left.
     explained = podbot(project, "net", "explain", "a.example", "--in", "last")
     assert explained.returncode == 0, explained
