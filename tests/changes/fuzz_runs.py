@@ -388,7 +388,13 @@ class Game:
         after: View = look(str(self.target))
         changed = different(before, after)
         for later in self.stack[at + 1 :]:
-            lost = {path for path in changed & later.paths if self.is_lost(path, later, after)}
+            lost = {
+                path
+                for path in changed & later.paths
+                # A part of it may have been taken back before, and then it is not lost here.
+                if plain(before, path) == plain(later.after, path)
+                and self.is_lost(path, later, after)
+            }
             if lost:
                 raise WrongError(f"undo of {run.number} changed {lost}, which came later")
         if only or undone.left:

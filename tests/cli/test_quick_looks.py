@@ -77,7 +77,6 @@ def test_plain_words_mean_what_argparse_takes_them_for(
 @pytest.mark.parametrize(
     "words",
     [
-        ["--json"],
         ["show", "one", "two"],
         ["list", "one"],
         ["diff", "--help"],
