@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import time
 from pathlib import Path
 
@@ -514,3 +515,17 @@ def test_undoing_one_path_of_a_run_leaves_the_merges_of_the_others(
     merge_in(one)
     assert look(target)["paths"].keys() == between["paths"].keys()
     assert (target / "more").read_text() == with_lines(l2="A")
+
+
+def test_a_mode_that_went_with_its_run_does_not_come_back_with_what_another_put_below(
+    target: Path,
+) -> None:
+    (target / "folder").mkdir(0o755)
+    one = run(target, "chmod 700 folder")
+    apply(read(one))
+    other = run(target, "echo more > folder/new")
+    undo(one.id)
+
+    assert [change.path for change in read(other)] == ["folder/new"]
+    apply(read(other))
+    assert stat.S_IMODE((target / "folder").stat().st_mode) == 0o755

@@ -59,10 +59,14 @@ class Bases:
         if fact is None or plan is None:
             return None
         if fact.row.move < 0:
-            notes = (note for note in plan.folders if plan.where(note) == where)
-            was = next((note.was for note in notes), None)
-            is_it = was is not None and fact.row.before == was.identity
-            return Base(was, fact.deed.journal) if was is not None and is_it else None
+            note = next((note for note in plan.folders if plan.where(note) == where), None)
+            was = None if note is None else note.was
+            if note is None or was is None or fact.row.before != was.identity:
+                return None
+            # If it was taken back then, the sandbox saw it as it had been applied.
+            was_applied = fact.deed.began == int(plan.created * 1e9)
+            seen = was if was_applied or note.new is None else note.new
+            return Base(seen, fact.deed.journal)
         move = self._moves[fact.deed.journal].get(fact.row.move)
         was = move.was if move is not None else None
         if move is None or was is None or plan.where(move) != where:
