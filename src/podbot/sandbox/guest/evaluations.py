@@ -210,7 +210,9 @@ if is_fork and len(sys.modules) == known:
 ANSWER_SECONDS = 0.25
 """How long a template may take to fork before it counts as stopped."""
 MOST_FAILURES = 3
-"""How often an interpreter may end before it is ready until it is taken for one that cannot be."""
+"""How often an interpreter may end before it is ready until it is not tried again at once."""
+AGAIN_SECONDS = 1.0
+"""How long it is not tried then: twice as long after each further time, for what may pass."""
 HELLO_SIZE = 1 << 18
 MOST_PATHS = 4096
 # What the shims of version managers go by, in the working folder or above it.
@@ -280,6 +282,7 @@ class Evaluations:
         self._template: _Template | None = None
         self._failed: _Origin | None = None
         self._failures = 0
+        self._again = 0.0
         self.forked = True
         """Whether pieces may be forked, as a launcher may know better than to try here."""
 
@@ -297,7 +300,7 @@ class Evaluations:
             return
         if origin != self._failed:
             self._failed, self._failures = None, 0
-        if self._failures < MOST_FAILURES:
+        if self._failures < MOST_FAILURES or time.monotonic() >= self._again:
             try:
                 self._template = _Template(self._guest, origin)
             except (Refused, OSError):
@@ -314,6 +317,8 @@ class Evaluations:
     def _note_failure(self, origin: _Origin) -> None:
         self._failed = origin
         self._failures += 1
+        over = max(0, min(self._failures - MOST_FAILURES, 6))
+        self._again = time.monotonic() + AGAIN_SECONDS * 2**over
 
 
 class _Origin:
